@@ -1,0 +1,5 @@
+//! servesim rehearses an LLM deployment before anyone rents the GPUs.
+
+pub(crate) mod base;
+pub(crate) mod metrics;
+pub(crate) mod workload;

@@ -1,0 +1,2 @@
+//! The `servesim` command.
+fn main() {}

@@ -1,0 +1,101 @@
+//! The facts that reach the metrics: one record a finished request, one a pass.
+
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::time::{SimDuration, SimTime};
+
+/// Everything known about a request that finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestRecord {
+    /// Its place in the workload.
+    pub(crate) id: RequestId,
+    /// The line of the trace it came from; 0 where there is no trace.
+    pub(crate) line: u64,
+    /// The engine that served it.
+    pub(crate) engine: EngineId,
+    /// When it reached the deployment.
+    pub(crate) arrival: SimTime,
+    /// Start of the first pass that scheduled it.
+    pub(crate) first_scheduled: SimTime,
+    /// When its first output token became visible.
+    pub(crate) first_token: SimTime,
+    /// When its last output token became visible.
+    pub(crate) last_token: SimTime,
+    /// Tokens of its prompt.
+    pub(crate) prompt_tokens: u32,
+    /// Tokens it generated.
+    pub(crate) output_tokens: u32,
+    /// Prompt tokens found in the prefix cache at its first admission.
+    pub(crate) cached_tokens: u32,
+    /// How often it lost its KV and had to recompute.
+    pub(crate) preemptions: u32,
+    /// What its TTFT is made of; the parts add up to it exactly.
+    pub(crate) ttft: TtftParts,
+    /// What ended it.
+    pub(crate) finish: Finish,
+    /// Its priority.
+    pub(crate) priority: i32,
+}
+
+/// The parts of a TTFT, in nanoseconds; their sum is `first_token - arrival`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TtftParts {
+    /// Tokenising and HTTP before the engine's queue.
+    pub(crate) frontend: SimDuration,
+    /// In the engine's queue, until the start of the first pass that schedules it.
+    pub(crate) queueing: SimDuration,
+    /// Passes that computed new tokens of its prompt.
+    pub(crate) prefill: SimDuration,
+    /// After its first pass, outside any pass that carries it.
+    pub(crate) chunk_wait: SimDuration,
+    /// Passes that computed again what a preemption had dropped.
+    pub(crate) recompute: SimDuration,
+    /// Detokenising the first token.
+    pub(crate) detokenize: SimDuration,
+}
+
+/// What ended a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// A stop token.
+    Stop,
+    /// Its own output limit.
+    Length,
+    /// The longest sequence the engine serves.
+    ModelLength,
+}
+
+/// Why a request never entered an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rejection {
+    /// No prompt tokens.
+    EmptyPrompt,
+    /// No output tokens asked for.
+    ZeroOutput,
+    /// The prompt leaves no room for an output token within the model length.
+    PromptTooLong,
+}
+
+/// One forward pass, as the metrics see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassRecord {
+    /// The engine that ran it.
+    pub(crate) engine: EngineId,
+    /// When the device began it.
+    pub(crate) start: SimTime,
+    /// When its tokens became known to the engine.
+    pub(crate) end: SimTime,
+    /// Requests with prefill work (recomputation included).
+    pub(crate) prefill_requests: u32,
+    /// Tokens of that work.
+    pub(crate) prefill_tokens: u32,
+    /// Requests with decode work.
+    pub(crate) decode_requests: u32,
+    /// Query tokens of that work.
+    pub(crate) decode_tokens: u32,
+    /// KV blocks held by requests once the pass was planned.
+    pub(crate) used_blocks: u32,
+    /// Requests in the running list once the pass was planned.
+    pub(crate) running: u32,
+    /// Requests in the queue once the pass was planned.
+    pub(crate) waiting: u32,
+}

@@ -1,0 +1,3 @@
+//! What is asked of the deployment: requests, and where they come from.
+
+pub(crate) mod request;
