@@ -5,5 +5,7 @@ pub(crate) mod digest;
 pub(crate) mod hint;
 pub(crate) mod ids;
 pub(crate) mod lookup;
+pub(crate) mod moment;
+pub(crate) mod record;
 pub(crate) mod rng;
 pub(crate) mod time;

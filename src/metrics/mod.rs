@@ -1,3 +1,3 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
-pub(crate) mod record;
+pub(crate) use crate::base::record;

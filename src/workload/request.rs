@@ -20,6 +20,8 @@ pub(crate) struct RequestSpec {
     pub(crate) priority: i32,
     /// What the prompt consists of.
     pub(crate) content: Content,
+    /// Names what it generates, so that a later prompt can continue it.
+    pub(crate) output: Segment,
     /// The line of the trace it came from, from 1; 0 where there is no trace.
     pub(crate) line: u64,
 }

@@ -1,7 +1,7 @@
-//! The facts that reach the metrics: one record a finished request, one a pass.
+//! The facts that engines state and metrics read: one record a finished request, one a pass.
 
-use crate::base::ids::{EngineId, RequestId};
-use crate::base::time::{SimDuration, SimTime};
+use super::ids::{EngineId, RequestId};
+use super::time::{SimDuration, SimTime};
 
 /// Everything known about a request that finished.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,197 @@
+//! The requests an engine knows: one recycled slot each, so memory follows the active requests.
+
+use crate::base::ids::{RequestId, SlotId};
+use crate::base::record::{Finish, TtftParts};
+use crate::base::time::{SimDuration, SimTime};
+use crate::workload::request::{Content, RequestSpec, Segment};
+
+/// A request as it enters an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// What the workload says.
+    pub(crate) spec: &'a RequestSpec,
+    /// Its output limit, from 1.
+    pub(crate) max_tokens: u32,
+    /// When it entered the engine's queue.
+    pub(crate) queued: SimTime,
+    /// Whether its token gaps belong to the statistics.
+    pub(crate) counted: bool,
+}
+
+impl Arrival<'_> {
+    /// The content of the prompt, and the segment that stands for a private one.
+    pub(crate) fn prompt(&self) -> (&Content, Segment) {
+        (&self.spec.content, Segment::Prompt(self.spec.id))
+    }
+}
+
+/// Where a request is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// In the queue.
+    Waiting,
+    /// In the running list.
+    Running,
+    /// Over; the slot waits for passes in flight that still mention it.
+    Finished,
+}
+
+/// One active request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    pub(crate) line: u64,
+    pub(crate) stage: Stage,
+    pub(crate) counted: bool,
+    pub(crate) priority: i32,
+    pub(crate) arrival: SimTime,
+    pub(crate) queued: SimTime,
+
+    pub(crate) prompt_tokens: u32,
+    /// Output tokens after which it ends by itself, with a stop token if that is before
+    /// `max_tokens`.
+    pub(crate) output_tokens: u32,
+    /// Output tokens it may have.
+    pub(crate) max_tokens: u32,
+
+    /// Prompt plus all output tokens known to the scheduler (R1).
+    pub(crate) known_tokens: u32,
+    /// Tokens whose KV is, or with passes in flight will be, in the engine (R1).
+    pub(crate) computed_tokens: u32,
+    /// Output tokens scheduled but not yet known (R1); asynchronous only.
+    pub(crate) placeholder_tokens: u32,
+    /// Scheduled tokens of passes that are not completed (R1).
+    pub(crate) flying_tokens: u32,
+    /// The part of `flying_tokens` scheduled before the latest preemption (R1).
+    pub(crate) stale_tokens: u32,
+    /// Whether its latest pass left prompt to compute, and so sampled nothing (R15).
+    pub(crate) is_chunk: bool,
+
+    pub(crate) preemptions: u32,
+    /// Prefix-cache hit at its first admission.
+    pub(crate) cached_tokens: u32,
+    /// Tokens that a preemption made it compute again.
+    pub(crate) recompute_tokens: u32,
+    pub(crate) first_scheduled: Option<SimTime>,
+    pub(crate) first_token: Option<SimTime>,
+    pub(crate) last_token: SimTime,
+    pub(crate) ttft: TtftParts,
+}
+
+impl Request {
+    fn new(arrival: &Arrival<'_>) -> Self {
+        let spec = arrival.spec;
+        Self {
+            id: spec.id,
+            line: spec.line,
+            stage: Stage::Waiting,
+            counted: arrival.counted,
+            priority: spec.priority,
+            arrival: spec.arrival,
+            queued: arrival.queued,
+            prompt_tokens: spec.prompt_tokens,
+            output_tokens: spec.output_tokens,
+            max_tokens: arrival.max_tokens,
+            known_tokens: spec.prompt_tokens,
+            computed_tokens: 0,
+            placeholder_tokens: 0,
+            flying_tokens: 0,
+            stale_tokens: 0,
+            is_chunk: false,
+            preemptions: 0,
+            cached_tokens: 0,
+            recompute_tokens: 0,
+            first_scheduled: None,
+            first_token: None,
+            last_token: SimTime::ZERO,
+            ttft: TtftParts::default(),
+        }
+    }
+
+    /// Output tokens it has so far.
+    pub(crate) const fn generated_tokens(&self) -> u32 {
+        self.known_tokens - self.prompt_tokens
+    }
+
+    /// Whether the token it just got was its last, and why (R17).
+    pub(crate) const fn finish_reason(&self, model_len_max: u32) -> Option<Finish> {
+        let generated = self.generated_tokens();
+        let model_length_reached = self.known_tokens >= model_len_max;
+        if generated >= self.output_tokens && self.output_tokens < self.max_tokens {
+            Some(Finish::Stop)
+        } else if model_length_reached && generated < self.output_tokens {
+            Some(Finish::ModelLength)
+        } else if model_length_reached || generated >= self.max_tokens {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// A pass from `start` to `end` computed prefill work of it, up to `computed_after` tokens.
+    pub(crate) fn note_prefill(&mut self, start: SimTime, end: SimTime, computed_after: u32) {
+        if self.first_scheduled.is_none() {
+            self.first_scheduled = Some(start);
+        }
+        if self.first_token.is_none() {
+            // A pass counts as recomputation only if nothing in it was new.
+            let part = if computed_after <= self.recompute_tokens {
+                &mut self.ttft.recompute
+            } else {
+                &mut self.ttft.prefill
+            };
+            *part += end.since(start);
+        }
+    }
+
+    /// Its first token became visible at `visible`, `detokenize` after its pass ended: the parts
+    /// of its TTFT are complete now.
+    pub(crate) fn note_first_token(&mut self, visible: SimTime, detokenize: SimDuration) {
+        let first_scheduled = self.first_scheduled.expect("a token comes out of a pass");
+        self.first_token = Some(visible);
+        self.ttft.frontend = self.queued.since(self.arrival);
+        self.ttft.queueing = first_scheduled.since(self.queued);
+        self.ttft.detokenize = detokenize;
+        let in_passes = self.ttft.prefill + self.ttft.recompute + detokenize;
+        self.ttft.chunk_wait = visible.since(first_scheduled) - in_passes;
+    }
+}
+
+/// The active requests of one engine under dense, recycled ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arena {
+    slots: Vec<Request>,
+    recycled: Vec<SlotId>,
+}
+
+impl Arena {
+    /// Gives a request a slot.
+    pub(crate) fn insert(&mut self, arrival: &Arrival<'_>) -> SlotId {
+        let request = Request::new(arrival);
+        if let Some(slot) = self.recycled.pop() {
+            self.slots[slot.index()] = request;
+            return slot;
+        }
+        self.slots.push(request);
+        SlotId((self.slots.len() - 1) as u32)
+    }
+
+    /// Takes a slot back; nothing refers to it any more.
+    pub(crate) fn remove(&mut self, slot: SlotId) {
+        debug_assert_eq!(self[slot].stage, Stage::Finished);
+        self.recycled.push(slot);
+    }
+}
+
+impl std::ops::Index<SlotId> for Arena {
+    type Output = Request;
+    fn index(&self, slot: SlotId) -> &Request {
+        &self.slots[slot.index()]
+    }
+}
+
+impl std::ops::IndexMut<SlotId> for Arena {
+    fn index_mut(&mut self, slot: SlotId) -> &mut Request {
+        &mut self.slots[slot.index()]
+    }
+}

@@ -1,0 +1,256 @@
+//! An engine on the clock: passes in flight, and how far it can go by itself.
+//!
+//! Synchronous scheduling plans a pass when the one before has ended. Asynchronous scheduling
+//! keeps two passes: the plan of pass i + 1 is formed when pass i starts, so a request that
+//! arrives during pass i joins pass i + 2 at the earliest (R72, R80).
+
+use std::collections::VecDeque;
+
+use super::arena::Arrival;
+use super::error::EngineError;
+use super::notation::Notation;
+use super::outbox::{Decision, Outbox};
+use super::plan::{PassPlan, PassSpan};
+use super::{Effort, Levels, Scheduler};
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::moment::{Moment, Phase};
+use crate::base::record::PassRecord;
+use crate::base::time::SimTime;
+use crate::timing::pricer::{Composition, PassPricer};
+
+/// Consecutive passes without a token that was never computed before, after which an engine is
+/// taken to run in circles: requests that preempt each other for ever.
+const FRUITLESS_PASSES_MAX: u64 = 1_000_000;
+
+/// A pass between planning and completion.
+struct Flight {
+    plan: PassPlan,
+    span: PassSpan,
+    levels: Levels,
+}
+
+/// What a call to the scheduler came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// A pass was planned, or somebody preempted.
+    Planned,
+    /// Nothing can run now.
+    Nothing,
+}
+
+/// One engine.
+pub(crate) struct Engine {
+    id: EngineId,
+    scheduler: Box<dyn Scheduler>,
+    pricer: PassPricer,
+    /// Passes planned and not completed, oldest first.
+    in_flight: VecDeque<Flight>,
+    spare_plans: Vec<PassPlan>,
+    /// When the last planned pass ends.
+    device_free: SimTime,
+    /// When the scheduler is to be called next; absent while a completion comes first, and when
+    /// there is nothing to do.
+    start: Option<SimTime>,
+    fruitless_passes: u64,
+    passes: u64,
+}
+
+impl Engine {
+    /// An idle engine.
+    pub(crate) fn new(id: EngineId, scheduler: Box<dyn Scheduler>, pricer: PassPricer) -> Self {
+        Self {
+            id,
+            scheduler,
+            pricer,
+            in_flight: VecDeque::new(),
+            spare_plans: Vec::new(),
+            device_free: SimTime::ZERO,
+            start: None,
+            fruitless_passes: 0,
+            passes: 0,
+        }
+    }
+
+    /// Hands a request over at `now`. An idle engine will start a pass at that instant.
+    pub(crate) fn enqueue(&mut self, arrival: &Arrival<'_>, now: SimTime, outbox: &mut Outbox) {
+        self.scheduler.enqueue(arrival);
+        if let Some(log) = &mut outbox.log {
+            log.push(Decision::HandedOver(arrival.spec.id));
+        }
+        // While a pass is in flight the engine waits for its end, whoever arrives.
+        if self.in_flight.is_empty() && self.start.is_none() {
+            self.start = Some(now);
+        }
+    }
+
+    /// When this engine has something to do next; `None`: not before a request arrives.
+    pub(crate) fn next_moment(&self) -> Option<Moment> {
+        let (time, phase) = match (self.start, self.in_flight.front()) {
+            (Some(start), _) => (start, Phase::Start),
+            (None, Some(oldest)) => (oldest.span.end, Phase::Completion),
+            (None, None) => return None,
+        };
+        Some(Moment { time, phase, source: self.id.0 })
+    }
+
+    /// Does everything that comes before `until`.
+    ///
+    /// # Errors
+    /// A pass without a price, or a clock at its end.
+    pub(crate) fn advance(
+        &mut self,
+        until: Moment,
+        outbox: &mut Outbox,
+    ) -> Result<(), EngineError> {
+        while let Some(moment) = self.next_moment().filter(|&moment| moment < until) {
+            match moment.phase {
+                Phase::Start => self.start_passes(moment.time, outbox)?,
+                _ => {
+                    self.complete_oldest(outbox);
+                    self.start = Some(moment.time);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans passes until the pipeline is full or nothing more can run.
+    fn start_passes(&mut self, now: SimTime, outbox: &mut Outbox) -> Result<(), EngineError> {
+        self.start = None;
+        while self.has_room() && !self.runs_in_circles() {
+            if self.call(now, outbox)? == Call::Nothing {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another pass may be planned before the oldest is completed.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight.len() < self.scheduler.depth()
+    }
+
+    /// Whether passes are in flight.
+    pub(crate) fn has_passes(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Whether the engine has given up: its passes only compute again what preemptions drop.
+    pub(crate) fn runs_in_circles(&self) -> bool {
+        self.fruitless_passes >= FRUITLESS_PASSES_MAX
+    }
+
+    /// Calls the scheduler at `now` and, if that gave a pass, queues it. A call that only
+    /// preempted is a pass of no length.
+    ///
+    /// # Errors
+    /// A pass without a price, or a clock at its end.
+    pub(crate) fn call(&mut self, now: SimTime, outbox: &mut Outbox) -> Result<Call, EngineError> {
+        let mut plan = self.spare_plans.pop().unwrap_or_default();
+        self.scheduler.schedule(&mut plan);
+        if plan.is_empty() {
+            self.spare_plans.push(plan);
+            return Ok(Call::Nothing);
+        }
+        let start = now.max(self.device_free);
+        let duration = self
+            .pricer
+            .price(&plan.prefill, &plan.decode)
+            .map_err(|cause| EngineError::timing(start, cause))?;
+        let end = start.checked_add(duration).ok_or_else(|| EngineError::clock(start))?;
+        self.device_free = end;
+        self.passes += u64::from(!plan.rows.is_empty());
+        self.fruitless_passes = if plan.has_new_work { 0 } else { self.fruitless_passes + 1 };
+        let levels = self.scheduler.levels();
+        tracing::trace!(
+            target: "servesim::pass",
+            engine = self.id.0,
+            start_ms = start.as_ms(),
+            ms = duration.as_ms(),
+            running = levels.running,
+            waiting = levels.waiting,
+            free_blocks = levels.free_blocks,
+            "{}",
+            Notation { rows: &plan.rows, preempted: &plan.preempted }
+        );
+        if let Some(log) = &mut outbox.log {
+            log.push(Decision::Planned {
+                engine: self.id,
+                now,
+                rows: plan.rows.clone(),
+                preempted: plan.preempted.clone(),
+                levels,
+            });
+        }
+        self.in_flight.push_back(Flight { plan, span: PassSpan { start, end }, levels });
+        Ok(Call::Planned)
+    }
+
+    /// Completes the oldest pass in flight and says when that was.
+    ///
+    /// # Panics
+    /// If no pass is in flight.
+    pub(crate) fn complete_oldest(&mut self, outbox: &mut Outbox) -> SimTime {
+        let Flight { mut plan, span, levels } =
+            self.in_flight.pop_front().expect("the caller checks that a pass is in flight");
+        let finished_before = outbox.finished.len();
+        self.scheduler.complete(&mut plan, span, outbox);
+        for record in &mut outbox.finished[finished_before..] {
+            record.engine = self.id;
+        }
+        if !plan.rows.is_empty() {
+            outbox.passes.push(PassRecord {
+                engine: self.id,
+                start: span.start,
+                end: span.end,
+                prefill_requests: plan.prefill.requests,
+                prefill_tokens: plan.prefill.new_tokens as u32,
+                decode_requests: plan.decode.requests,
+                decode_tokens: plan.decode.query_tokens as u32,
+                used_blocks: levels.usable_blocks - levels.free_blocks,
+                running: levels.running,
+                waiting: levels.waiting,
+            });
+        }
+        if let Some(log) = &mut outbox.log {
+            log.push(Decision::Completed {
+                engine: self.id,
+                now: span.end,
+                rows: plan.rows.clone(),
+                levels: self.scheduler.levels(),
+            });
+        }
+        self.spare_plans.push(plan);
+        span.end
+    }
+
+    /// Requests handed over that have not finished, by id.
+    pub(crate) fn unfinished(&self) -> Vec<RequestId> {
+        self.scheduler.unfinished()
+    }
+
+    /// Where the engine stands.
+    pub(crate) fn levels(&self) -> Levels {
+        self.scheduler.levels()
+    }
+
+    /// What was looked at one by one so far.
+    pub(crate) fn effort(&self) -> Effort {
+        self.scheduler.effort()
+    }
+
+    /// Passes run so far.
+    pub(crate) const fn passes(&self) -> u64 {
+        self.passes
+    }
+
+    /// Questions asked of the timing provider so far.
+    pub(crate) const fn price_lookups(&self) -> u64 {
+        self.pricer.lookups()
+    }
+
+    /// How mixed passes were priced so far.
+    pub(crate) const fn composition(&self) -> Composition {
+        self.pricer.composition()
+    }
+}

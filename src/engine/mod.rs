@@ -1,0 +1,70 @@
+//! Serving engines: who is in the next pass, how long it takes, and what it produced.
+//!
+//! A scheduler family (see [`vllm`]) plans and completes passes over the requests of an
+//! [`arena`]; [`driver::Engine`] drives it on the clock: it keeps the passes in flight, asks the
+//! pricer how long each takes, and advances by itself up to the moment at which somebody outside
+//! has something to say.
+//!
+//! An engine does not know the kernel or the metrics: what happened goes into the [`outbox`] that
+//! its caller passes in.
+
+pub(crate) mod arena;
+pub(crate) mod driver;
+pub(crate) mod error;
+pub(crate) mod frontend;
+pub(crate) mod notation;
+pub(crate) mod outbox;
+pub(crate) mod plan;
+pub(crate) mod vllm;
+
+use arena::Arrival;
+use outbox::Outbox;
+use plan::{PassPlan, PassSpan};
+
+/// A scheduler family: the part of an engine that decides.
+pub(crate) trait Scheduler: Send {
+    /// Hands a request over; it waits from now on.
+    fn enqueue(&mut self, arrival: &Arrival<'_>);
+
+    /// Plans the next pass into `plan`, which is empty when nothing can run now.
+    fn schedule(&mut self, plan: &mut PassPlan);
+
+    /// Takes in what the pass of `plan` produced. Rows say afterwards what they emitted.
+    fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox);
+
+    /// Passes that may be planned and not yet completed: 1, or 2 when asynchronous.
+    fn depth(&self) -> usize;
+
+    /// Where things stand between two calls.
+    fn levels(&self) -> Levels;
+
+    /// Requests handed over that have not finished, by id.
+    fn unfinished(&self) -> Vec<crate::base::ids::RequestId>;
+
+    /// What the scheduler looked at one by one so far.
+    fn effort(&self) -> Effort;
+}
+
+/// Where an engine stands between two calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Levels {
+    /// Requests in the running list.
+    pub(crate) running: u32,
+    /// Requests in the queue.
+    pub(crate) waiting: u32,
+    /// KV blocks nobody holds.
+    pub(crate) free_blocks: u32,
+    /// KV blocks there are to hold.
+    pub(crate) usable_blocks: u32,
+    /// Different block contents in the prefix cache.
+    pub(crate) cached_contents: u32,
+}
+
+/// How much was looked at one by one: what the cost of a run consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// Requests planned, completed or looked up, each time.
+    pub(crate) requests_touched: u64,
+    /// KV blocks taken, held, labelled or freed, each time.
+    pub(crate) blocks_touched: u64,
+}

@@ -1,0 +1,76 @@
+//! What an engine has to tell: facts for the metrics, and for those who ask, every decision.
+
+use super::Levels;
+use super::plan::Row;
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::record::{PassRecord, RequestRecord};
+use crate::base::time::{SimDuration, SimTime};
+
+/// Facts of the passes since it was last emptied. The engine's caller owns it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outbox {
+    /// Passes that were completed.
+    pub(crate) passes: Vec<PassRecord>,
+    /// Gaps between consecutive visible tokens of counted requests, with how many there were.
+    pub(crate) token_gaps: Vec<(SimDuration, u64)>,
+    /// Requests that finished.
+    pub(crate) finished: Vec<RequestRecord>,
+    /// Every decision, if somebody asked for them.
+    pub(crate) log: Option<Vec<Decision>>,
+}
+
+/// One entry of the log of decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// A request was handed over.
+    HandedOver(RequestId),
+    /// A pass was planned, or somebody was preempted while planning.
+    Planned {
+        /// Whose pass.
+        engine: EngineId,
+        /// When it was planned.
+        now: SimTime,
+        /// The pass.
+        rows: Vec<Row>,
+        /// Who was preempted.
+        preempted: Vec<RequestId>,
+        /// Where things stood after planning.
+        levels: Levels,
+    },
+    /// A pass was completed.
+    Completed {
+        /// Whose pass.
+        engine: EngineId,
+        /// When.
+        now: SimTime,
+        /// The pass, with what its rows emitted.
+        rows: Vec<Row>,
+        /// Where things stood afterwards.
+        levels: Levels,
+    },
+}
+
+impl Outbox {
+    /// An outbox whose log is kept.
+    pub(crate) fn with_log() -> Self {
+        Self { log: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// `count` counted requests got a token `gap` after their previous one.
+    pub(crate) fn token_gap(&mut self, gap: SimDuration, count: u64) {
+        match self.token_gaps.last_mut() {
+            Some((last, total)) if *last == gap => *total += count,
+            _ => self.token_gaps.push((gap, count)),
+        }
+    }
+
+    /// Forgets everything that was told, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.passes.clear();
+        self.token_gaps.clear();
+        self.finished.clear();
+        if let Some(log) = &mut self.log {
+            log.clear();
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! One pass: who is in it, with how many tokens, and what that adds up to.
+
+use crate::base::ids::{RequestId, SlotId};
+use crate::base::time::SimTime;
+use crate::timing::work::{DecodeWork, PrefillWork};
+
+/// How a request came into a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Admitted from the queue for the first time.
+    New,
+    /// It was running.
+    Running,
+    /// Admitted again after a preemption.
+    Resumed,
+}
+
+/// One request's share of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Where it is in the arena.
+    pub(crate) slot: SlotId,
+    /// Who it is.
+    pub(crate) request: RequestId,
+    /// Tokens to compute.
+    pub(crate) tokens: u32,
+    /// Tokens whose KV is there before the pass: for admitted requests the prefix-cache hit.
+    pub(crate) computed_before: u32,
+    /// How it came in.
+    pub(crate) entry: Entry,
+    /// Whether prompt is left after the pass, which then samples nothing for it (R15).
+    pub(crate) is_chunk: bool,
+    /// Whether it decodes: all its prompt is computed, and one token is to be.
+    pub(crate) is_decode: bool,
+    /// After completion: output tokens it got.
+    pub(crate) emitted_tokens: u32,
+    /// After completion: whether it finished with this pass.
+    pub(crate) finished: bool,
+}
+
+/// A pass from planning to completion.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PassPlan {
+    /// The requests in it, in scheduling order.
+    pub(crate) rows: Vec<Row>,
+    /// Who was preempted while it was planned, in order.
+    pub(crate) preempted: Vec<RequestId>,
+    /// The prefill work in it.
+    pub(crate) prefill: PrefillWork,
+    /// The decode work in it.
+    pub(crate) decode: DecodeWork,
+    /// Whether some row computes tokens that were never computed before.
+    pub(crate) has_new_work: bool,
+}
+
+impl PassPlan {
+    /// Empties the plan and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.preempted.clear();
+        self.prefill = PrefillWork::default();
+        self.decode = DecodeWork::default();
+        self.has_new_work = false;
+    }
+
+    /// Whether planning changed nothing: no request in the pass, none preempted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.preempted.is_empty()
+    }
+
+    /// Adds the work of a row.
+    pub(crate) fn add_work(&mut self, row: &Row) {
+        if row.is_decode {
+            self.decode.add(row.tokens, row.computed_before);
+        } else {
+            self.prefill.add(row.tokens, row.computed_before);
+        }
+    }
+}
+
+/// When a pass ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassSpan {
+    /// When the device began it.
+    pub(crate) start: SimTime,
+    /// When its output became known to the engine.
+    pub(crate) end: SimTime,
+}

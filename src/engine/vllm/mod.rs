@@ -1,0 +1,247 @@
+//! The scheduler of vLLM V1, release 0.33.0 (`Scheduler.schedule`, `Scheduler.update_from_output`,
+//! `AsyncScheduler`). Rule numbers (R1 ...) are those of docs/engines/vllm.md.
+//!
+//! A request has known tokens and computed tokens; a pass lets computed catch up with known,
+//! within one token budget. Chunked prefill, prefix hits and recomputation all follow from that.
+//! One call runs through:
+//!
+//! 1. [`running`]: who runs goes first, in the order of admission; whoever finds no block preempts
+//!    ([`preempt`]).
+//! 2. [`waiting`]: then newcomers, head of the queue first, until one does not fit. A call that
+//!    preempted has no room for newcomers.
+//! 3. Commit: what is scheduled counts as computed from here on.
+//!
+//! Later [`output`] takes in what the pass produced.
+//!
+//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
+
+pub(crate) mod config;
+mod interval;
+mod output;
+mod preempt;
+mod queue;
+mod running;
+mod waiting;
+
+use crate::base::ids::{RequestId, SlotId};
+use crate::base::time::SimDuration;
+use crate::kv::blocks::BlockKv;
+
+use super::arena::{Arena, Arrival, Stage};
+use super::outbox::Outbox;
+use super::plan::{Entry, PassPlan, PassSpan, Row};
+use super::{Effort, Levels, Scheduler};
+use config::{Limits, VllmConfig};
+use interval::PrefillInterval;
+use queue::WaitingQueue;
+
+/// One engine's scheduler, its requests and its KV.
+#[derive(Clone, Debug)]
+pub(crate) struct Vllm {
+    limits: Limits,
+    detokenize: SimDuration,
+    arena: Arena,
+    kv: BlockKv,
+    /// Running requests, in order of admission (R3).
+    running: Vec<SlotId>,
+    waiting: WaitingQueue,
+    interval: PrefillInterval,
+    requests_touched: u64,
+}
+
+/// What one call may still hand out (R10).
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    issue_tokens: u32,
+    input_tokens: u32,
+}
+
+impl Budget {
+    const fn is_spent(self) -> bool {
+        self.issue_tokens == 0 || self.input_tokens == 0
+    }
+
+    const fn tokens(self) -> u32 {
+        if self.issue_tokens < self.input_tokens { self.issue_tokens } else { self.input_tokens }
+    }
+
+    const fn spend(&mut self, tokens: u32) {
+        self.issue_tokens -= tokens;
+        self.input_tokens -= tokens;
+    }
+
+    const fn give_back(&mut self, tokens: u32) {
+        self.issue_tokens += tokens;
+        self.input_tokens += tokens;
+    }
+}
+
+/// One call's state.
+struct Call<'a> {
+    plan: &'a mut PassPlan,
+    budget: Budget,
+    /// Most tokens of one request (R13).
+    cap_tokens: u32,
+    /// Whether prefill is held back (R50).
+    holds_prefill: bool,
+    /// Whether the pass carries prefill in the sense of R50.
+    carries_prefill: bool,
+}
+
+impl Vllm {
+    /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize`
+    /// after its pass ends.
+    pub(crate) fn new(config: &VllmConfig, detokenize: SimDuration) -> Self {
+        let limits = Limits::of(config);
+        Self {
+            limits,
+            detokenize,
+            arena: Arena::default(),
+            kv: BlockKv::new(
+                config.num_gpu_blocks,
+                config.block_size,
+                config.enable_prefix_caching,
+            ),
+            running: Vec::new(),
+            waiting: WaitingQueue::new(limits.by_priority),
+            interval: PrefillInterval::new(limits.prefill_interval),
+            requests_touched: 0,
+        }
+    }
+
+    /// Most tokens of one request in this call (R13): none alone, else the threshold, or the fair
+    /// share of the budget where that is larger.
+    fn long_prefill_cap(&self) -> u32 {
+        let Limits { long_prefill_tokens, long_prefill_adaptive, batched_tokens, .. } = self.limits;
+        let requests = (self.running.len() + self.waiting.len()) as u32;
+        if long_prefill_tokens == 0 || requests <= 1 {
+            u32::MAX
+        } else if long_prefill_adaptive {
+            long_prefill_tokens.max(batched_tokens / requests)
+        } else {
+            long_prefill_tokens
+        }
+    }
+
+    /// Puts a request with `tokens` tokens into the pass.
+    fn add_row(
+        &mut self,
+        call: &mut Call<'_>,
+        slot: SlotId,
+        tokens: u32,
+        computed_before: u32,
+        entry: Entry,
+    ) {
+        let request = &self.arena[slot];
+        call.budget.spend(tokens);
+        call.plan.rows.push(Row {
+            slot,
+            request: request.id,
+            tokens,
+            computed_before,
+            entry,
+            is_chunk: false,
+            is_decode: computed_before >= request.prompt_tokens && tokens == 1,
+            emitted_tokens: 0,
+            finished: false,
+        });
+    }
+
+    /// What is scheduled counts as computed from here on (R15, R70).
+    fn commit(&mut self, plan: &mut PassPlan) {
+        for i in 0..plan.rows.len() {
+            let row = &mut plan.rows[i];
+            let request = &mut self.arena[row.slot];
+            request.computed_tokens += row.tokens;
+            request.flying_tokens += row.tokens;
+            row.is_chunk =
+                request.computed_tokens < request.known_tokens + request.placeholder_tokens;
+            request.is_chunk = row.is_chunk;
+            if self.limits.asynchronous && !row.is_chunk {
+                request.placeholder_tokens += 1;
+            }
+            plan.has_new_work |= request.computed_tokens > request.recompute_tokens;
+            let row = plan.rows[i];
+            plan.add_work(&row);
+        }
+        self.requests_touched += plan.rows.len() as u64;
+    }
+}
+
+impl Scheduler for Vllm {
+    fn enqueue(&mut self, arrival: &Arrival<'_>) {
+        let slot = self.arena.insert(arrival);
+        let (prompt, private) = arrival.prompt();
+        self.kv.open(slot, prompt, private, arrival.spec.prompt_tokens, arrival.spec.output);
+        self.waiting.push(slot, &self.arena[slot]);
+        self.requests_touched += 1;
+    }
+
+    fn schedule(&mut self, plan: &mut PassPlan) {
+        plan.clear();
+        let mut call = Call {
+            budget: Budget {
+                issue_tokens: self.limits.scheduled_tokens,
+                input_tokens: self.limits.batched_tokens,
+            },
+            cap_tokens: self.long_prefill_cap(),
+            holds_prefill: self.holds_prefill(),
+            carries_prefill: false,
+            plan,
+        };
+        self.schedule_running(&mut call);
+        // A call that had to preempt admits nobody (R23).
+        if call.plan.preempted.is_empty() {
+            self.schedule_waiting(&mut call);
+            if !call.holds_prefill {
+                self.interval.note_backlog(self.waiting.len() > 0);
+            }
+        }
+        let Call { plan, carries_prefill, .. } = call;
+        self.commit(plan);
+        if !plan.rows.is_empty() {
+            self.interval.note_pass(carries_prefill);
+        }
+        assert!(
+            plan.prefill.new_tokens + plan.decode.query_tokens
+                <= u64::from(self.limits.scheduled_tokens.min(self.limits.batched_tokens)),
+            "a pass keeps its token budget"
+        );
+        assert!(self.running.len() <= self.limits.running_max as usize, "seats are kept");
+    }
+
+    fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox) {
+        self.complete_rows(&mut plan.rows, span, outbox);
+    }
+
+    fn depth(&self) -> usize {
+        if self.limits.asynchronous { 2 } else { 1 }
+    }
+
+    fn levels(&self) -> Levels {
+        Levels {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            free_blocks: self.kv.free_blocks(),
+            usable_blocks: self.kv.usable_blocks(),
+            cached_contents: self.kv.cached_contents(),
+        }
+    }
+
+    fn unfinished(&self) -> Vec<RequestId> {
+        let mut ids: Vec<RequestId> = self
+            .running
+            .iter()
+            .copied()
+            .chain(self.waiting.slots())
+            .filter(|&slot| self.arena[slot].stage != Stage::Finished)
+            .map(|slot| self.arena[slot].id)
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn effort(&self) -> Effort {
+        Effort { requests_touched: self.requests_touched, blocks_touched: self.kv.touched_blocks() }
+    }
+}

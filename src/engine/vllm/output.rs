@@ -1,0 +1,122 @@
+//! Taking in what a pass produced (R16 to R19, R72 to R76).
+
+use super::Vllm;
+use crate::base::ids::{EngineId, SlotId};
+use crate::base::record::{Finish, RequestRecord};
+use crate::engine::arena::{Request, Stage};
+use crate::engine::outbox::Outbox;
+use crate::engine::plan::{PassSpan, Row};
+
+impl Vllm {
+    /// Handles the rows of a completed pass in the order in which they were scheduled.
+    pub(super) fn complete_rows(&mut self, rows: &mut [Row], span: PassSpan, outbox: &mut Outbox) {
+        let mut any_finished = false;
+        for row in rows.iter_mut() {
+            let slot = row.slot;
+            let request = &mut self.arena[slot];
+            request.flying_tokens -= row.tokens;
+            let is_stale = request.stale_tokens > 0;
+            if is_stale {
+                request.stale_tokens -= row.tokens;
+            }
+            // A stop token was seen while this pass ran: its share is ignored (R73).
+            if request.stage == Stage::Finished {
+                self.retire(slot);
+                continue;
+            }
+            if !row.is_decode {
+                let computed_after = row.computed_before + row.tokens;
+                request.note_prefill(span.start, span.end, computed_after);
+            }
+            let finish = if row.is_chunk {
+                None
+            } else {
+                row.emitted_tokens = 1;
+                self.take_token(slot, is_stale, span, outbox)
+            };
+            if self.limits.asynchronous && !is_stale {
+                let request = &self.arena[slot];
+                self.kv.label(slot, request.computed_tokens - request.flying_tokens);
+            }
+            if let Some(finish) = finish {
+                row.finished = true;
+                any_finished = true;
+                self.finish(slot, finish, outbox);
+            }
+        }
+        self.requests_touched += rows.len() as u64;
+        if any_finished {
+            let arena = &self.arena;
+            self.running.retain(|&slot| arena[slot].stage == Stage::Running);
+            for row in rows.iter().filter(|row| row.finished) {
+                self.retire(row.slot);
+            }
+        }
+    }
+
+    /// The request got its next output token.
+    fn take_token(
+        &mut self,
+        slot: SlotId,
+        is_stale: bool,
+        span: PassSpan,
+        outbox: &mut Outbox,
+    ) -> Option<Finish> {
+        let visible = span.end + self.detokenize;
+        let request = &mut self.arena[slot];
+        request.known_tokens += 1;
+        // A preemption has forgotten the placeholders of outputs that were in flight (R74).
+        if self.limits.asynchronous && !is_stale {
+            request.placeholder_tokens -= 1;
+        }
+        if request.first_token.is_none() {
+            request.note_first_token(visible, self.detokenize);
+        } else if request.counted {
+            outbox.token_gap(visible.since(request.last_token), 1);
+        }
+        request.last_token = visible;
+        request.finish_reason(self.limits.model_len_max)
+    }
+
+    /// The request is over; its blocks are free at once (R18). The caller takes it out of the
+    /// running list.
+    fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+        self.kv.release(slot);
+        self.kv.close(slot);
+        let request = &mut self.arena[slot];
+        if request.stage == Stage::Waiting {
+            // A stale output can end a request that waits to be resumed (R75).
+            self.waiting.remove(slot, request);
+        }
+        request.stage = Stage::Finished;
+        outbox.finished.push(record(request, finish));
+    }
+
+    /// Gives the slot of a finished request back once no pass in flight mentions it.
+    fn retire(&mut self, slot: SlotId) {
+        if self.arena[slot].flying_tokens == 0 {
+            self.arena.remove(slot);
+        }
+    }
+}
+
+/// What is known of a request at its end. The engine that served it is filled in by its driver.
+fn record(request: &Request, finish: Finish) -> RequestRecord {
+    let seen = "a finished request was scheduled and has tokens";
+    RequestRecord {
+        id: request.id,
+        line: request.line,
+        engine: EngineId(0),
+        arrival: request.arrival,
+        first_scheduled: request.first_scheduled.expect(seen),
+        first_token: request.first_token.expect(seen),
+        last_token: request.last_token,
+        prompt_tokens: request.prompt_tokens,
+        output_tokens: request.generated_tokens(),
+        cached_tokens: request.cached_tokens,
+        preemptions: request.preemptions,
+        ttft: request.ttft,
+        finish,
+        priority: request.priority,
+    }
+}

@@ -1,0 +1,16 @@
+//! Why a run stopped before its end.
+
+use crate::engine::error::EngineError;
+use crate::workload::trace::error::TraceError;
+
+/// A run that could not go on. It has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The workload could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// An engine could not go on.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}

@@ -1,0 +1,234 @@
+//! The main loop: whose event comes next, and who hears of it.
+//!
+//! Engines advance by themselves up to the next event of anybody else, so the queue sees one
+//! entry per source and not one per pass. The one loop of the program is in sight here: requests
+//! leave the source, engines serve them, the observer hears what happened.
+
+pub(crate) mod error;
+pub(crate) mod queue;
+
+use crate::base::digest::Digest;
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::moment::{Moment, Phase};
+use crate::base::record::Rejection;
+use crate::base::time::{SimDuration, SimTime};
+use crate::engine::arena::Arrival;
+use crate::engine::driver::Engine;
+use crate::engine::frontend;
+use crate::engine::outbox::Outbox;
+use crate::workload::request::RequestSpec;
+use crate::workload::source::RequestSource;
+use error::RunError;
+use queue::{EventQueue, Source};
+
+/// Who hears what happens during a run.
+pub(crate) trait Observer {
+    /// Whether the token gaps of this request belong to the statistics.
+    fn is_counted(&self, request: &RequestSpec) -> bool;
+
+    /// A request was refused by the front end.
+    fn rejected(&mut self, request: &RequestSpec, why: Rejection);
+
+    /// An engine told what happened since it was last asked.
+    fn told(&mut self, outbox: &Outbox);
+
+    /// A request entered an engine's queue.
+    fn entered(&mut self, _request: &RequestSpec) {}
+
+    /// The run has come as far as `now`.
+    fn progress(&mut self, _now: SimTime) {}
+}
+
+/// What the front end does to requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrontEnd {
+    /// It refuses what a server refuses (R90, R91), given the longest sequence.
+    Server {
+        /// Longest sequence of the engine, in tokens.
+        model_len_max: u32,
+    },
+    /// It lets everything through as it is.
+    Bypassed,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// Requests of the input.
+    pub(crate) input: u64,
+    /// Requests that finished.
+    pub(crate) completed: u64,
+    /// Requests the front end refused.
+    pub(crate) rejected: u64,
+    /// Requests that entered an engine and cannot finish, by id.
+    pub(crate) unfinished: Vec<RequestId>,
+    /// Whether an engine stopped because its requests preempt each other for ever.
+    pub(crate) ran_in_circles: bool,
+    /// When the last event happened.
+    pub(crate) end: SimTime,
+    /// Digest of everything that was decided.
+    pub(crate) digest: u64,
+    /// Events taken from the queue.
+    pub(crate) events: u64,
+}
+
+/// A run: a source of requests, engines, and the queue of events between them.
+pub(crate) struct Kernel<'a> {
+    source: &'a mut dyn RequestSource,
+    engines: &'a mut [Engine],
+    front_end: FrontEnd,
+    /// Tokenising and HTTP, before a request enters an engine's queue.
+    frontend_delay: SimDuration,
+    queue: EventQueue,
+    outbox: Outbox,
+    /// The next request of the source.
+    next: Option<RequestSpec>,
+    next_engine: usize,
+    ending: Ending,
+    digest: Digest,
+}
+
+impl<'a> Kernel<'a> {
+    /// A run of `engines` under the requests of `source`.
+    ///
+    /// # Panics
+    /// Without engines.
+    pub(crate) fn new(
+        source: &'a mut dyn RequestSource,
+        engines: &'a mut [Engine],
+        front_end: FrontEnd,
+        frontend_delay: SimDuration,
+    ) -> Self {
+        assert!(!engines.is_empty(), "a deployment has engines");
+        Self {
+            source,
+            engines,
+            front_end,
+            frontend_delay,
+            queue: EventQueue::default(),
+            outbox: Outbox::default(),
+            next: None,
+            next_engine: 0,
+            ending: Ending::default(),
+            digest: Digest::new(),
+        }
+    }
+
+    /// Keeps a log of every decision for the observer.
+    pub(crate) fn with_log(mut self) -> Self {
+        self.outbox = Outbox::with_log();
+        self
+    }
+
+    /// Runs until nothing can happen any more.
+    ///
+    /// # Errors
+    /// What the source or an engine reports. Nothing that was counted by then is a result.
+    ///
+    /// # Panics
+    /// If a request of the input is neither completed, nor rejected, nor unfinished.
+    pub(crate) fn run(mut self, observer: &mut dyn Observer) -> Result<Ending, RunError> {
+        self.pull()?;
+        while let Some((source, moment)) = self.queue.pop() {
+            self.ending.events += 1;
+            self.ending.end = self.ending.end.max(moment.time);
+            match source {
+                Source::Arrivals => self.deliver(moment.time, observer)?,
+                Source::Engine(id) => {
+                    let until = self.queue.next_moment();
+                    let engine = &mut self.engines[id.index()];
+                    engine.advance(until, &mut self.outbox)?;
+                    self.rekey(id);
+                    self.tell(observer);
+                    observer.progress(moment.time);
+                }
+            }
+        }
+        for engine in self.engines.iter() {
+            self.ending.unfinished.extend(engine.unfinished());
+            self.ending.ran_in_circles |= engine.runs_in_circles();
+        }
+        self.ending.unfinished.sort_unstable();
+        self.ending.digest = self.digest.finish();
+        let Ending { input, completed, rejected, ref unfinished, .. } = self.ending;
+        assert_eq!(
+            completed + rejected + unfinished.len() as u64,
+            input,
+            "every request of the input is completed, rejected or unfinished"
+        );
+        Ok(self.ending)
+    }
+
+    /// Takes the next request from the source and announces its arrival.
+    fn pull(&mut self) -> Result<(), RunError> {
+        self.next = self.source.next_request()?;
+        if let Some(request) = &self.next {
+            let time = request.arrival + self.frontend_delay;
+            let moment = Moment { time, phase: Phase::Arrival, source: 0 };
+            self.queue.set(Source::Arrivals, moment);
+        }
+        Ok(())
+    }
+
+    /// The next request enters the deployment.
+    fn deliver(&mut self, now: SimTime, observer: &mut dyn Observer) -> Result<(), RunError> {
+        let request = self.next.take().expect("an arrival was announced with its request");
+        self.ending.input += 1;
+        match self.admit(&request) {
+            Err(why) => {
+                self.ending.rejected += 1;
+                observer.rejected(&request, why);
+            }
+            Ok(max_tokens) => {
+                let id = EngineId(self.next_engine as u32);
+                self.next_engine = (self.next_engine + 1) % self.engines.len();
+                let arrival = Arrival {
+                    spec: &request,
+                    max_tokens,
+                    queued: now,
+                    counted: observer.is_counted(&request),
+                };
+                observer.entered(&request);
+                self.engines[id.index()].enqueue(&arrival, now, &mut self.outbox);
+                self.rekey(id);
+            }
+        }
+        self.pull()
+    }
+
+    fn admit(&self, request: &RequestSpec) -> Result<u32, Rejection> {
+        match self.front_end {
+            FrontEnd::Server { model_len_max } => frontend::admit(request, model_len_max),
+            FrontEnd::Bypassed => Ok(request.max_tokens),
+        }
+    }
+
+    fn rekey(&mut self, id: EngineId) {
+        match self.engines[id.index()].next_moment() {
+            Some(moment) => self.queue.set(Source::Engine(id), moment),
+            None => self.queue.remove(Source::Engine(id)),
+        }
+    }
+
+    /// Passes on what the engines told, and takes it into the digest.
+    fn tell(&mut self, observer: &mut dyn Observer) {
+        for pass in &self.outbox.passes {
+            self.ending.end = self.ending.end.max(pass.end);
+            let batch = u64::from(pass.prefill_requests) << 32 | u64::from(pass.decode_requests);
+            let tokens = u64::from(pass.prefill_tokens) << 32 | u64::from(pass.decode_tokens);
+            for value in [pass.start.as_ns(), pass.end.as_ns(), batch, tokens] {
+                self.digest.add(value);
+            }
+            self.digest.add(u64::from(pass.engine.0) << 32 | u64::from(pass.used_blocks));
+        }
+        for record in &self.outbox.finished {
+            self.ending.completed += 1;
+            self.digest.add(u64::from(record.id.0) << 32 | u64::from(record.output_tokens));
+            self.digest.add(u64::from(record.cached_tokens) << 32 | u64::from(record.preemptions));
+            let times = [record.first_scheduled, record.first_token, record.last_token];
+            times.iter().for_each(|time| self.digest.add(time.as_ns()));
+        }
+        observer.told(&self.outbox);
+        self.outbox.clear();
+    }
+}

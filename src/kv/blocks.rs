@@ -1,0 +1,375 @@
+//! The paged KV memory of one engine, as its scheduler sees it: what would hit, how many blocks
+//! are free, and who holds how many.
+
+use super::content::{ContentTree, Step};
+use super::pool::{BlockPool, NO_BLOCK};
+use crate::base::ids::SlotId;
+use crate::workload::request::{Content, Piece, Segment};
+
+/// What a look into the prefix cache found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hit {
+    /// Blocks from the first one on.
+    pub(crate) blocks: u32,
+    /// Those of them that rest in the free queue: holding them costs free blocks.
+    pub(crate) resting: u32,
+}
+
+/// KV blocks of one engine.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockKv {
+    block_tokens: u32,
+    usable_blocks: u32,
+    /// Without identity: free blocks, counted.
+    counted_free: u32,
+    /// By slot: blocks held.
+    held: Vec<u32>,
+    /// With prefix caching: the blocks themselves and their content.
+    named: Option<Box<NamedBlocks>>,
+}
+
+#[derive(Clone, Debug)]
+struct NamedBlocks {
+    pool: BlockPool,
+    tree: ContentTree,
+    /// By slot.
+    sequences: Vec<Sequence>,
+    touched: u64,
+}
+
+/// What a request's blocks contain.
+#[derive(Clone, Debug)]
+struct Sequence {
+    /// Its blocks, in order of their tokens.
+    table: Vec<u32>,
+    /// Its prompt's pieces, and its output once that matters.
+    path: Vec<Step>,
+    prompt_tokens: u32,
+    /// Blocks at the start of `table` whose content has been announced (hit, or labelled).
+    labelled: u32,
+    output: Segment,
+    has_output_step: bool,
+}
+
+impl BlockKv {
+    /// Memory of `total_blocks` blocks, one of which is never usable (R40), with block identity
+    /// if `prefix_caching`.
+    pub(crate) fn new(total_blocks: u32, block_tokens: u32, prefix_caching: bool) -> Self {
+        let usable_blocks = total_blocks - 1;
+        let named = prefix_caching.then(|| {
+            Box::new(NamedBlocks {
+                pool: BlockPool::new(total_blocks),
+                tree: ContentTree::new(block_tokens),
+                sequences: Vec::new(),
+                touched: 0,
+            })
+        });
+        Self { block_tokens, usable_blocks, counted_free: usable_blocks, held: Vec::new(), named }
+    }
+
+    /// A request takes `slot`; from now on its content can be looked up.
+    pub(crate) fn open(
+        &mut self,
+        slot: SlotId,
+        prompt: &Content,
+        private: Segment,
+        prompt_tokens: u32,
+        output: Segment,
+    ) {
+        if self.held.len() <= slot.index() {
+            self.held.resize(slot.index() + 1, 0);
+        }
+        debug_assert_eq!(self.held[slot.index()], 0);
+        let Some(named) = &mut self.named else { return };
+        if named.sequences.len() <= slot.index() {
+            named.sequences.resize_with(slot.index() + 1, || Sequence {
+                table: Vec::new(),
+                path: Vec::new(),
+                prompt_tokens: 0,
+                labelled: 0,
+                output,
+                has_output_step: false,
+            });
+        }
+        let sequence = &mut named.sequences[slot.index()];
+        debug_assert!(sequence.table.is_empty() && sequence.path.is_empty());
+        sequence.prompt_tokens = prompt_tokens;
+        sequence.output = output;
+        sequence.has_output_step = false;
+        match prompt {
+            Content::Private if prompt_tokens > 0 => {
+                let piece = Piece { segment: private, tokens: prompt_tokens };
+                named.tree.extend(&mut sequence.path, piece);
+            }
+            Content::Private => {}
+            Content::Pieces(pieces) => {
+                for &piece in pieces {
+                    named.tree.extend(&mut sequence.path, piece);
+                }
+            }
+        }
+    }
+
+    /// The request in `slot` is gone for good; its blocks were released before.
+    pub(crate) fn close(&mut self, slot: SlotId) {
+        debug_assert_eq!(self.held[slot.index()], 0);
+        let Some(named) = &mut self.named else { return };
+        let sequence = &mut named.sequences[slot.index()];
+        if let Some(end) = sequence.path.last() {
+            named.tree.release(end.node);
+        }
+        sequence.path.clear();
+    }
+
+    /// The longest run of cached blocks from the first one on that holds at most
+    /// `known_tokens - 1` tokens (R33, R34).
+    pub(crate) fn look_up(&mut self, slot: SlotId, known_tokens: u32) -> Hit {
+        let Some(named) = &mut self.named else { return Hit::default() };
+        let blocks_max = known_tokens.saturating_sub(1) / self.block_tokens;
+        let NamedBlocks { pool, tree, sequences, .. } = &mut **named;
+        let sequence = &mut sequences[slot.index()];
+        if known_tokens > sequence.prompt_tokens {
+            sequence.know_output(tree);
+        }
+        let mut hit = Hit::default();
+        for step in &sequence.path {
+            let blocks_end = (step.end_tokens / self.block_tokens).min(blocks_max);
+            if hit.blocks == blocks_end {
+                continue;
+            }
+            let copies = tree.first_copies(step.node);
+            let place = tree.place_in(step.node, hit.blocks) as usize;
+            let wanted = (blocks_end - hit.blocks) as usize;
+            for &block in copies.iter().skip(place).take(wanted) {
+                if block == NO_BLOCK {
+                    break;
+                }
+                hit.blocks += 1;
+                hit.resting += u32::from(pool.is_resting(block));
+            }
+            if hit.blocks < blocks_end {
+                break;
+            }
+        }
+        hit
+    }
+
+    /// Gives `slot` the blocks of `hit`, found just now, and `new_blocks` more (R38).
+    pub(crate) fn admit(&mut self, slot: SlotId, hit: Hit, new_blocks: u32) {
+        if let Some(named) = &mut self.named {
+            let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
+            let sequence = &mut sequences[slot.index()];
+            debug_assert!(sequence.table.is_empty());
+            for step in &sequence.path {
+                let blocks_end = (step.end_tokens / self.block_tokens).min(hit.blocks);
+                let from = sequence.table.len() as u32;
+                if from == blocks_end {
+                    continue;
+                }
+                let place = tree.place_in(step.node, from) as usize;
+                let copies = &tree.first_copies(step.node)[place..][..(blocks_end - from) as usize];
+                for &block in copies {
+                    pool.hold(block);
+                    sequence.table.push(block);
+                }
+            }
+            *touched += u64::from(hit.blocks);
+            sequence.labelled = hit.blocks;
+            self.held[slot.index()] = hit.blocks;
+        }
+        self.grow(slot, new_blocks);
+    }
+
+    /// Gives `slot` another `new_blocks` blocks; the caller has counted that they are free.
+    pub(crate) fn grow(&mut self, slot: SlotId, new_blocks: u32) {
+        self.held[slot.index()] += new_blocks;
+        let Some(named) = &mut self.named else {
+            self.counted_free -= new_blocks;
+            return;
+        };
+        let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
+        let table = &mut sequences[slot.index()].table;
+        for _ in 0..new_blocks {
+            table.push(pool.take(tree));
+        }
+        *touched += u64::from(new_blocks);
+    }
+
+    /// Labels the full blocks of `slot` within its first `tokens` tokens, from where it can be
+    /// hit (R41).
+    pub(crate) fn label(&mut self, slot: SlotId, tokens: u32) {
+        let Some(named) = &mut self.named else { return };
+        let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
+        let sequence = &mut sequences[slot.index()];
+        let full_blocks = tokens / self.block_tokens;
+        if full_blocks <= sequence.labelled {
+            return;
+        }
+        if tokens > sequence.prompt_tokens {
+            sequence.know_output(tree);
+        }
+        let first_end = (sequence.labelled + 1) * self.block_tokens;
+        let first_step = sequence.path.partition_point(|step| step.end_tokens < first_end);
+        for step in &sequence.path[first_step..] {
+            let blocks_end = (step.end_tokens / self.block_tokens).min(full_blocks);
+            if blocks_end <= sequence.labelled {
+                continue;
+            }
+            let mut place = tree.place_in(step.node, sequence.labelled);
+            for &block in &sequence.table[sequence.labelled as usize..blocks_end as usize] {
+                pool.label(block, step.node, place, tree);
+                place += 1;
+            }
+            *touched += u64::from(blocks_end - sequence.labelled);
+            sequence.labelled = blocks_end;
+            if blocks_end == full_blocks {
+                break;
+            }
+        }
+    }
+
+    /// Frees every block of `slot`, from the last to the first (R43).
+    pub(crate) fn release(&mut self, slot: SlotId) {
+        let held = std::mem::take(&mut self.held[slot.index()]);
+        let Some(named) = &mut self.named else {
+            self.counted_free += held;
+            return;
+        };
+        let sequence = &mut named.sequences[slot.index()];
+        for &block in sequence.table.iter().rev() {
+            named.pool.let_go(block);
+        }
+        named.touched += u64::from(held);
+        sequence.table.clear();
+        sequence.labelled = 0;
+    }
+
+    /// Blocks `slot` holds.
+    pub(crate) fn held_blocks(&self, slot: SlotId) -> u32 {
+        self.held[slot.index()]
+    }
+
+    /// Blocks nobody holds, cached ones included.
+    pub(crate) fn free_blocks(&self) -> u32 {
+        self.named.as_ref().map_or(self.counted_free, |named| named.pool.free_blocks())
+    }
+
+    /// Blocks that requests can use at all.
+    pub(crate) const fn usable_blocks(&self) -> u32 {
+        self.usable_blocks
+    }
+
+    /// Different block contents in the prefix cache.
+    pub(crate) fn cached_contents(&self) -> u32 {
+        self.named.as_ref().map_or(0, |named| named.pool.distinct_labels())
+    }
+
+    /// Blocks that were taken, held, labelled or freed one by one so far.
+    pub(crate) fn touched_blocks(&self) -> u64 {
+        self.named.as_ref().map_or(0, |named| named.touched)
+    }
+}
+
+impl Sequence {
+    /// Appends the output to the path, as long as it may become.
+    fn know_output(&mut self, tree: &mut ContentTree) {
+        if !self.has_output_step {
+            self.has_output_step = true;
+            let tokens = u32::MAX - self.prompt_tokens;
+            tree.extend(&mut self.path, Piece { segment: self.output, tokens });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::RequestId;
+
+    const SLOTS: [SlotId; 3] = [SlotId(0), SlotId(1), SlotId(2)];
+
+    fn prompt(pieces: &[(u64, u32)]) -> Content {
+        let piece = |&(name, tokens)| Piece { segment: Segment::Named(name), tokens };
+        Content::Pieces(pieces.iter().map(piece).collect())
+    }
+
+    fn open(kv: &mut BlockKv, slot: SlotId, pieces: &[(u64, u32)]) {
+        let id = RequestId(slot.0);
+        let tokens = pieces.iter().map(|p| p.1).sum();
+        kv.open(slot, &prompt(pieces), Segment::Prompt(id), tokens, Segment::Output(id));
+    }
+
+    #[test]
+    fn a_prompt_of_full_cached_blocks_recomputes_the_last_one() {
+        let mut kv = BlockKv::new(100, 16, true);
+        open(&mut kv, SLOTS[0], &[(1, 64)]);
+        kv.admit(SLOTS[0], Hit::default(), 4);
+        kv.label(SLOTS[0], 64);
+        open(&mut kv, SLOTS[1], &[(1, 64)]);
+        // 64 tokens are 4 blocks of 16; (64 - 1) / 16 = 3 may hit, none of them at rest.
+        assert_eq!(kv.look_up(SLOTS[1], 64), Hit { blocks: 3, resting: 0 });
+        kv.release(SLOTS[0]);
+        assert_eq!(kv.look_up(SLOTS[1], 64), Hit { blocks: 3, resting: 3 });
+        assert_eq!(kv.free_blocks(), 99);
+    }
+
+    #[test]
+    fn block_sizes_that_do_not_divide_the_segment_hit_up_to_the_last_common_block() {
+        // Blocks of 48 over segments of 512: 10 blocks end within the first segment (480), the
+        // 11th ends at 528, inside the second.
+        for (second, hit_blocks) in [(2, 21), (3, 10)] {
+            let mut kv = BlockKv::new(100, 48, true);
+            open(&mut kv, SLOTS[0], &[(1, 512), (2, 512)]);
+            kv.admit(SLOTS[0], Hit::default(), 22);
+            kv.label(SLOTS[0], 1024);
+            open(&mut kv, SLOTS[1], &[(1, 512), (second, 512)]);
+            // 1,024 tokens hold 21 full blocks of 48 (1,008).
+            assert_eq!(kv.look_up(SLOTS[1], 1024).blocks, hit_blocks);
+        }
+    }
+
+    #[test]
+    fn a_later_prompt_continues_an_output() {
+        let mut kv = BlockKv::new(100, 16, true);
+        open(&mut kv, SLOTS[0], &[(1, 40)]);
+        kv.admit(SLOTS[0], Hit::default(), 5);
+        kv.label(SLOTS[0], 70); // 40 prompt tokens and 30 of output: 4 full blocks
+        let id = RequestId(0);
+        let continued = Content::Pieces(vec![
+            Piece { segment: Segment::Named(1), tokens: 40 },
+            Piece { segment: Segment::Output(id), tokens: 30 },
+            Piece { segment: Segment::Named(5), tokens: 30 },
+        ]);
+        kv.open(SLOTS[1], &continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)));
+        assert_eq!(kv.look_up(SLOTS[1], 100).blocks, 4);
+    }
+
+    #[test]
+    fn without_prefix_caching_blocks_are_only_counted() {
+        let mut kv = BlockKv::new(100, 16, false);
+        open(&mut kv, SLOTS[0], &[(1, 64)]);
+        kv.admit(SLOTS[0], Hit::default(), 4);
+        kv.label(SLOTS[0], 64);
+        open(&mut kv, SLOTS[1], &[(1, 64)]);
+        assert_eq!(kv.look_up(SLOTS[1], 64), Hit::default());
+        assert_eq!((kv.free_blocks(), kv.cached_contents()), (95, 0));
+        kv.release(SLOTS[0]);
+        assert_eq!(kv.free_blocks(), 99);
+    }
+
+    #[test]
+    fn nothing_stays_behind_when_all_is_released_and_reused() {
+        let mut kv = BlockKv::new(10, 16, true);
+        for round in 0..20 {
+            let slot = SLOTS[round % 3];
+            open(&mut kv, slot, &[(round as u64, 144)]);
+            kv.admit(slot, Hit::default(), 9);
+            kv.label(slot, 144);
+            kv.release(slot);
+            kv.close(slot);
+            let named = kv.named.as_ref().unwrap();
+            assert_eq!((kv.free_blocks(), kv.cached_contents()), (9, 9));
+            assert_eq!(named.tree.len(), 1, "content without blocks is forgotten");
+        }
+    }
+}

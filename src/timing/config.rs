@@ -1,0 +1,189 @@
+//! The `timing` part of a scenario.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::TimingProvider;
+use super::fixed::Fixed;
+use super::polynomial::Polynomial;
+use crate::base::config::ConfigError;
+
+/// How forward passes are priced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum TimingConfig {
+    /// A constant per kind of pass.
+    Fixed(FixedConfig),
+    /// Polynomials over tokens, batch and KV.
+    Polynomial(PolynomialConfig),
+    /// A named set of coefficients.
+    Preset(TimingPreset),
+}
+
+/// Named timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TimingPreset {
+    /// The curve commonly published with engine mock-ups: prefill
+    /// `4.209989e-07 T^2 + 1.518344e-02 T + 16.50142` ms over new tokens T, decode
+    /// `max(1, -25.74 p^2 + 54.01 p + 5.74)` ms over KV pool occupancy p. It belongs to no
+    /// particular model or accelerator.
+    Mocker,
+}
+
+/// A constant per kind of pass.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FixedConfig {
+    /// A pass that only prefills, in ms.
+    pub prefill_ms: f64,
+    /// A pass that only decodes, in ms.
+    pub decode_ms: f64,
+    /// A pass that does both, as one forward, in ms; absent: the sum of the two.
+    pub mixed_ms: Option<f64>,
+}
+
+impl Default for FixedConfig {
+    fn default() -> Self {
+        Self { prefill_ms: 20.0, decode_ms: 10.0, mixed_ms: None }
+    }
+}
+
+/// Polynomials for both kinds of work; a pass with both costs the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolynomialConfig {
+    /// Prefill, over the new tokens of the pass.
+    pub prefill: PrefillPolynomial,
+    /// Decode, over active KV, batch and pool occupancy.
+    pub decode: DecodePolynomial,
+}
+
+/// `token_squared_ms * T^2 + token_ms * T + constant_ms` over the new tokens `T` of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrefillPolynomial {
+    /// ms per squared new token.
+    pub token_squared_ms: f64,
+    /// ms per new token.
+    pub token_ms: f64,
+    /// ms per pass.
+    pub constant_ms: f64,
+}
+
+/// `constant_ms + request_ms * B + kv_token_ms * K + occupancy_ms * p + occupancy_squared_ms * p^2`,
+/// at least `min_ms`, over the batch `B`, the active KV tokens `K` and the occupancy `p`, which is
+/// `K` over the tokens that the pool holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecodePolynomial {
+    /// ms per pass.
+    pub constant_ms: f64,
+    /// ms per decoding request.
+    pub request_ms: f64,
+    /// ms per active KV token.
+    pub kv_token_ms: f64,
+    /// ms at full occupancy, linear term.
+    pub occupancy_ms: f64,
+    /// ms at full occupancy, quadratic term.
+    pub occupancy_squared_ms: f64,
+    /// The least a decode pass costs, in ms.
+    pub min_ms: f64,
+}
+
+impl PrefillPolynomial {
+    /// The commonly published mock-up curve.
+    pub(crate) const MOCKER: Self =
+        Self { token_squared_ms: 4.209_989e-07, token_ms: 1.518_344e-02, constant_ms: 16.50142 };
+}
+
+impl DecodePolynomial {
+    /// The commonly published mock-up curve.
+    pub(crate) const MOCKER: Self = Self {
+        constant_ms: 5.74,
+        request_ms: 0.0,
+        kv_token_ms: 0.0,
+        occupancy_ms: 54.01,
+        occupancy_squared_ms: -25.74,
+        min_ms: 1.0,
+    };
+}
+
+impl Default for TimingConfig {
+    fn default() -> Self {
+        Self::Preset(TimingPreset::Mocker)
+    }
+}
+
+impl TimingConfig {
+    /// The same timing with presets replaced by their figures.
+    ///
+    /// # Errors
+    /// A coefficient that is not finite, or a constant that is negative.
+    pub(crate) fn resolve(&self) -> Result<Self, ConfigError> {
+        let resolved = match self {
+            Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig {
+                prefill: PrefillPolynomial::MOCKER,
+                decode: DecodePolynomial::MOCKER,
+            }),
+            other => other.clone(),
+        };
+        match &resolved {
+            Self::Fixed(fixed) => {
+                check_at_least_zero("fixed.prefill_ms", fixed.prefill_ms)?;
+                check_at_least_zero("fixed.decode_ms", fixed.decode_ms)?;
+                if let Some(mixed_ms) = fixed.mixed_ms {
+                    check_at_least_zero("fixed.mixed_ms", mixed_ms)?;
+                }
+            }
+            Self::Polynomial(PolynomialConfig { prefill, decode }) => {
+                for (path, value) in [
+                    ("polynomial.prefill.token_squared_ms", prefill.token_squared_ms),
+                    ("polynomial.prefill.token_ms", prefill.token_ms),
+                    ("polynomial.prefill.constant_ms", prefill.constant_ms),
+                    ("polynomial.decode.constant_ms", decode.constant_ms),
+                    ("polynomial.decode.request_ms", decode.request_ms),
+                    ("polynomial.decode.kv_token_ms", decode.kv_token_ms),
+                    ("polynomial.decode.occupancy_ms", decode.occupancy_ms),
+                    ("polynomial.decode.occupancy_squared_ms", decode.occupancy_squared_ms),
+                ] {
+                    if !value.is_finite() {
+                        return Err(ConfigError::new(path, value, "a finite number"));
+                    }
+                }
+                check_at_least_zero("polynomial.decode.min_ms", decode.min_ms)?;
+            }
+            Self::Preset(_) => unreachable!("presets were replaced above"),
+        }
+        Ok(resolved)
+    }
+
+    /// The provider this configuration describes, for a pool of `kv_capacity_tokens` tokens.
+    pub(crate) fn provider(&self, kv_capacity_tokens: u64) -> Arc<dyn TimingProvider> {
+        match self {
+            Self::Fixed(c) => Arc::new(Fixed {
+                prefill_ms: c.prefill_ms,
+                decode_ms: c.decode_ms,
+                mixed_ms: c.mixed_ms,
+            }),
+            Self::Polynomial(c) => {
+                Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
+            }
+            Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
+                PrefillPolynomial::MOCKER,
+                DecodePolynomial::MOCKER,
+                kv_capacity_tokens,
+            )),
+        }
+    }
+}
+
+fn check_at_least_zero(path: &str, value: f64) -> Result<(), ConfigError> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(())
+    } else {
+        Err(ConfigError::new(path, value, "a finite number of at least 0"))
+    }
+}

@@ -1,0 +1,67 @@
+//! Prices from polynomials whose coefficients the scenario gives.
+
+use super::config::{DecodePolynomial, PrefillPolynomial};
+use super::error::TimingError;
+use super::work::{DecodeWork, PrefillWork};
+use super::{Price, TimingProvider};
+
+/// Polynomials over new tokens (prefill) and over KV, batch and pool occupancy (decode). The two
+/// parts of a mixed pass are priced separately, so such a pass costs their sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Polynomial {
+    prefill: PrefillPolynomial,
+    decode: DecodePolynomial,
+    /// Tokens the KV pool holds: what occupancy is a share of.
+    kv_capacity_tokens: f64,
+}
+
+impl Polynomial {
+    /// The provider for an engine whose pool holds `kv_capacity_tokens` tokens.
+    pub(crate) fn new(
+        prefill: PrefillPolynomial,
+        decode: DecodePolynomial,
+        kv_capacity_tokens: u64,
+    ) -> Self {
+        Self { prefill, decode, kv_capacity_tokens: kv_capacity_tokens as f64 }
+    }
+}
+
+impl TimingProvider for Polynomial {
+    fn prefill(&self, work: &PrefillWork) -> Result<Price, TimingError> {
+        let tokens = work.new_tokens as f64;
+        let PrefillPolynomial { token_squared_ms, token_ms, constant_ms } = self.prefill;
+        Ok(Price::analytic((token_squared_ms * tokens + token_ms) * tokens + constant_ms))
+    }
+
+    fn decode(&self, work: &DecodeWork) -> Result<Price, TimingError> {
+        let kv = work.kv_tokens as f64;
+        let occupancy = kv / self.kv_capacity_tokens;
+        let p = &self.decode;
+        let ms = p.constant_ms
+            + p.request_ms * f64::from(work.requests)
+            + p.kv_token_ms * kv
+            + (p.occupancy_squared_ms * occupancy + p.occupancy_ms) * occupancy;
+        Ok(Price::analytic(ms.max(p.min_ms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mocker_curve_is_the_published_one() {
+        let provider = Polynomial::new(PrefillPolynomial::MOCKER, DecodePolynomial::MOCKER, 10_000);
+        let mut prefill = PrefillWork::default();
+        prefill.add(1000, 0);
+        // 4.209989e-07 * 1e6 + 1.518344e-02 * 1e3 + 16.50142 = 0.4209989 + 15.18344 + 16.50142.
+        let ms = provider.prefill(&prefill).unwrap().ms;
+        assert!((ms - 32.105_858_9).abs() < 1e-9, "{ms}");
+
+        let mut decode = DecodeWork::default();
+        decode.add(1, 5000);
+        // p = 0.5: -25.74 * 0.25 + 54.01 * 0.5 + 5.74 = -6.435 + 27.005 + 5.74.
+        let ms = provider.decode(&decode).unwrap().ms;
+        assert!((ms - 26.31).abs() < 1e-9, "{ms}");
+    }
+}

@@ -1,0 +1,5 @@
+//! placeholder
+/// placeholder
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {}
