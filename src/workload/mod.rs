@@ -1,3 +1,5 @@
 //! What is asked of the deployment: requests, and where they come from.
 
 pub(crate) mod request;
+pub(crate) mod source;
+pub(crate) mod trace;
