@@ -10,8 +10,8 @@ use crate::base::config::ConfigError;
 #[non_exhaustive]
 pub(crate) enum TraceError {
     /// The configuration of the reader cannot be used.
-    #[error("{0}")]
-    Config(ConfigError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 
     /// There is no such file.
     #[error("{path}: no such file", path = .path.display())]

@@ -152,7 +152,7 @@ impl TraceSource {
     /// # Errors
     /// The configuration cannot be used, the file cannot be opened, or its first line fits no format.
     pub(crate) fn open(config: &TraceConfig) -> Result<Self, TraceError> {
-        config.validate().map_err(TraceError::Config)?;
+        config.validate()?;
         Self::new(Lines::open(&config.path)?, config)
     }
 

@@ -285,6 +285,17 @@ fn files_are_opened_by_their_configuration() {
 }
 
 #[test]
+fn the_shipped_trace_is_read_whole() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("traces/quickstart.jsonl");
+    let mut source = TraceSource::open(&TraceConfig { path, ..TraceConfig::default() }).unwrap();
+    let requests = drain(&mut source).unwrap();
+    // Its ids are numbered by first appearance and no two rows are alike, so ties keep the order.
+    assert!(requests.is_sorted_by_key(|r| r.line));
+    assert_eq!(requests.len() as u64, source.counts().requests_with_content);
+    assert!(source.describe().ignored_fields.is_empty());
+}
+
+#[test]
 fn ignored_fields_are_few_and_independent_of_order() {
     let mut forward = IgnoredFields::default();
     let mut backward = IgnoredFields::default();
