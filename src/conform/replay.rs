@@ -24,7 +24,7 @@ use crate::kernel::{FrontEnd, Kernel, Observer};
 use crate::timing::pricer::{HostTime, PassPricer};
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
-use crate::workload::trace::error::TraceError;
+use crate::workload::trace::TraceError;
 
 /// What our engine does with `case`, line by line; `path` is where the case came from.
 ///

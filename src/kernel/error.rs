@@ -1,7 +1,7 @@
 //! Why a run stopped before its end.
 
 use crate::engine::error::EngineError;
-use crate::workload::trace::error::TraceError;
+use crate::workload::trace::TraceError;
 
 /// A run that could not go on. It has no result.
 #[derive(Debug, thiserror::Error)]

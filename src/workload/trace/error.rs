@@ -1,5 +1,195 @@
-//! placeholder
-/// placeholder
+//! Why a trace could not be read.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::base::config::ConfigError;
+
+/// Why a trace could not be read. Lines and columns count from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TraceError {}
+pub(crate) enum TraceError {
+    /// The configuration of the reader cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+
+    /// There is no such file.
+    #[error("{path}: no such file", path = .path.display())]
+    NotFound {
+        /// The trace.
+        path: PathBuf,
+    },
+
+    /// The file is there and its bytes cannot be had.
+    #[error("{path}: cannot be read: {source}", path = .path.display())]
+    Unreadable {
+        /// The trace.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+
+    /// The compressed bytes end early or are damaged.
+    #[error("{path}: truncated or corrupt gzip after line {line}: {source}", path = .path.display())]
+    Gzip {
+        /// The trace.
+        path: PathBuf,
+        /// The last line that could be read whole.
+        line: u64,
+        /// What the decompressor says.
+        source: io::Error,
+    },
+
+    /// A line is too long to be a row.
+    #[error(
+        "{path}:{line}: the line is longer than {limit} bytes, expected one request a line",
+        path = .path.display()
+    )]
+    LongLine {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The longest line accepted, in bytes.
+        limit: usize,
+    },
+
+    /// A line is not text.
+    #[error("{path}:{line}:{column}: invalid UTF-8", path = .path.display())]
+    InvalidUtf8 {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The first byte that is not text.
+        column: usize,
+    },
+
+    /// A line of a JSON format is not a JSON object.
+    #[error("{path}:{line}:{column}: malformed JSON: {reason}", path = .path.display())]
+    Json {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// Where the parser stopped.
+        column: usize,
+        /// What it found there.
+        reason: String,
+    },
+
+    /// A field is missing, of the wrong type or out of range.
+    #[error("{path}:{line}: `{field}` is {found}, expected {accepted}{hint}", path = .path.display())]
+    Field {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The field or column.
+        field: &'static str,
+        /// What it holds, as written, or `missing`.
+        found: String,
+        /// What it may hold.
+        accepted: String,
+        /// A fragment that points at the likely cause, or nothing.
+        hint: String,
+    },
+
+    /// A row has one field under two names.
+    #[error(
+        "{path}:{line}: `{field}` and `{alias}` are both present, expected one of them",
+        path = .path.display()
+    )]
+    BothSpellings {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The usual name.
+        field: &'static str,
+        /// The other name.
+        alias: &'static str,
+    },
+
+    /// The header of a CSV trace lacks a column.
+    #[error(
+        "{path}:{line}: column `{column}` is missing, found {found}{hint}",
+        path = .path.display()
+    )]
+    MissingColumn {
+        /// The trace.
+        path: PathBuf,
+        /// The header's line.
+        line: u64,
+        /// The column.
+        column: &'static str,
+        /// The header.
+        found: String,
+        /// A fragment with the nearest name in the header, or nothing.
+        hint: String,
+    },
+
+    /// The first line fits no format.
+    #[error(
+        "{path}:{line}: unknown trace format, the line starts with {found:?}, expected {accepted}",
+        path = .path.display()
+    )]
+    UnknownFormat {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// How it starts.
+        found: String,
+        /// How the known formats start.
+        accepted: String,
+    },
+
+    /// A row stands further behind a later one than rows are sorted over.
+    #[error(
+        "{path}:{line}: `{field}` is {behind_s} s before a stamp of an earlier line, expected at \
+         most {window_s} s; sort the file, or raise `sort_window_s`",
+        path = .path.display()
+    )]
+    OutOfOrder {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The field or column of the stamp.
+        field: &'static str,
+        /// Seconds between its stamp and the latest one before it in the file.
+        behind_s: f64,
+        /// Seconds over which rows are sorted.
+        window_s: f64,
+    },
+
+    /// Stamps that are dates were asked to count from zero.
+    #[error(
+        "{path}: `origin` is zero, expected first: the stamps of this trace are dates",
+        path = .path.display()
+    )]
+    DatesFromZero {
+        /// The trace.
+        path: PathBuf,
+    },
+
+    /// The trace holds no request.
+    #[error("{path}: no rows, expected at least one request", path = .path.display())]
+    Empty {
+        /// The trace.
+        path: PathBuf,
+    },
+
+    /// The trace holds more requests than a run can number.
+    #[error(
+        "{path}:{line}: more than 4294967295 requests; choose a part with `limit` or `window`",
+        path = .path.display()
+    )]
+    TooManyRequests {
+        /// The trace.
+        path: PathBuf,
+        /// The line of the first request too many.
+        line: u64,
+    },
+}

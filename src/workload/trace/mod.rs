@@ -1,2 +1,337 @@
-//! placeholder
-pub(crate) mod error;
+//! Recorded traces: which formats there are, and how their rows become requests.
+//!
+//! A reader turns the lines of one format into [`Row`]s. What all formats share happens after it, to
+//! one row at a time: sorting within the window, the origin, the part of the trace that is replayed,
+//! the speed, the output limit.
+//!
+//! A new format is a file with a [`RowReader`], an entry in [`TraceFormat`] and a line in
+//! [`READERS`].
+//!
+//! Not here: rejecting requests that no engine could serve (empty prompts, zero outputs), which is
+//! the front end's part, and following sessions.
+
+mod azure;
+pub(crate) mod config;
+mod error;
+mod lines;
+mod mooncake;
+mod order;
+#[cfg(test)]
+mod shared_traces;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+pub(crate) use error::TraceError;
+
+use self::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
+use self::lines::Lines;
+use self::order::SortWindow;
+use super::request::{Content, RequestSpec, Segment};
+use super::source::{RequestSource, SourceDescription, TraceCounts};
+use crate::base::ids::RequestId;
+use crate::base::time::SimTime;
+
+/// One row of a trace, before its arrival is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    /// Nanoseconds on the trace's own clock.
+    stamp: i128,
+    /// Its line in the file, from 1.
+    line: u64,
+    prompt_tokens: u32,
+    output_tokens: u32,
+    /// Smaller runs first under the priority policy.
+    priority: i32,
+    content: Content,
+}
+
+/// Reads the rows of one format, in the order of the file.
+trait RowReader: Send {
+    /// The next row, or `None` at the end.
+    fn next_row(&mut self) -> Result<Option<Row>, TraceError>;
+
+    /// What is true of every trace of the format.
+    fn facts(&self) -> FormatFacts;
+
+    /// A stamp as the format writes it.
+    fn show_stamp(&self, stamp: i128) -> String;
+
+    /// Fields that rows have had so far and that are not used.
+    fn ignored(&self) -> &IgnoredFields;
+}
+
+/// What is true of every trace of a format.
+struct FormatFacts {
+    /// The field or column of the stamp.
+    stamp_field: &'static str,
+    time_unit: &'static str,
+    /// Whether stamps are dates, for which zero means nothing.
+    stamps_are_dates: bool,
+    /// Prompt tokens that one hash id names.
+    hash_block_tokens: Option<u32>,
+}
+
+/// How to tell a format and read it.
+struct ReaderEntry {
+    format: TraceFormat,
+    /// How a trace of the format starts, for people.
+    starts_with: &'static str,
+    /// Whether a line can be the first of such a trace.
+    recognises: fn(&str) -> bool,
+    open: OpenReader,
+}
+
+/// Starts to read a trace of one format.
+type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceError>;
+
+/// Every format there is, in the order of detection.
+const READERS: [ReaderEntry; 2] = [
+    ReaderEntry {
+        format: TraceFormat::Mooncake,
+        starts_with: mooncake::STARTS_WITH,
+        recognises: mooncake::recognises,
+        open: |lines, config| Ok(Box::new(mooncake::Mooncake::new(lines, config))),
+    },
+    ReaderEntry {
+        format: TraceFormat::Azure,
+        starts_with: azure::STARTS_WITH,
+        recognises: azure::recognises,
+        open: |lines, _| Ok(Box::new(azure::Azure::new(lines)?)),
+    },
+];
+
+/// Fields that are left out, so that the report can say so: the first few names of the alphabet,
+/// whatever the order of the rows.
+#[derive(Debug, Default)]
+struct IgnoredFields {
+    names: BTreeSet<String>,
+    /// Whether any of them ties a row to an earlier one.
+    sessions: bool,
+}
+
+impl IgnoredFields {
+    /// Names kept; rows may bring any number of them.
+    const NAMES_MAX: usize = 32;
+    /// Names under which public traces tie a row to an earlier one.
+    const SESSION_FIELDS: [&str; 3] = ["session_id", "delay", "delay_ms"];
+
+    fn add(&mut self, name: &str) {
+        if !self.names.contains(name) {
+            self.sessions |= Self::SESSION_FIELDS.contains(&name);
+            self.names.insert(name.to_owned());
+            if self.names.len() > Self::NAMES_MAX {
+                self.names.pop_last();
+            }
+        }
+    }
+}
+
+/// Requests from a recorded trace.
+pub(crate) struct TraceSource {
+    rows: Box<dyn RowReader>,
+    /// The name errors give to the trace.
+    path: PathBuf,
+    format: TraceFormat,
+    gzip: bool,
+    sorter: SortWindow,
+    config: TraceConfig,
+    /// The stamp that is time 0; known from the first row on.
+    origin: Option<i128>,
+    /// The part replayed, in nanoseconds after the origin.
+    from: i128,
+    to: Option<i128>,
+    counts: TraceCounts,
+    /// Whether the last request, or an error, has been handed out.
+    spent: bool,
+}
+
+impl TraceSource {
+    /// Opens the trace that `config` describes and tells its format.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, the file cannot be opened, or its first line fits no format.
+    pub(crate) fn open(config: &TraceConfig) -> Result<Self, TraceError> {
+        config.validate()?;
+        Self::new(Lines::open(&config.path)?, config)
+    }
+
+    fn new(mut lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
+        let entry = entry_for(&mut lines, config.format)?;
+        let path = lines.path().to_owned();
+        let gzip = lines.is_gzip();
+        let rows = (entry.open)(lines, config)?;
+        if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
+            return Err(TraceError::DatesFromZero { path });
+        }
+        // `validate` has seen these values, so that none falls back to its default here.
+        let window = config.window.unwrap_or_default();
+        Ok(Self {
+            rows,
+            path,
+            format: entry.format,
+            gzip,
+            sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), config.ties),
+            config: config.clone(),
+            origin: None,
+            from: ns_of_s(window.from_s).unwrap_or(0),
+            to: window.to_s.and_then(ns_of_s),
+            counts: TraceCounts::default(),
+            spent: false,
+        })
+    }
+
+    /// What has been read and left out so far; final once `next_request` has answered `None`.
+    pub(crate) fn counts(&self) -> TraceCounts {
+        self.counts
+    }
+
+    /// How the trace is being read, for the report; final at the same time as the counts.
+    pub(crate) fn describe(&self) -> SourceDescription {
+        let facts = self.rows.facts();
+        let ignored = self.rows.ignored();
+        SourceDescription {
+            format: self.format,
+            gzip: self.gzip,
+            time_unit: facts.time_unit,
+            origin: self.origin.map(|stamp| self.rows.show_stamp(stamp)),
+            hash_block_tokens: facts.hash_block_tokens,
+            content_identity: self.counts.requests_with_content > 0,
+            ties: self.config.ties,
+            ignored_fields: ignored.names.iter().cloned().collect(),
+            sessions_ignored: ignored.sessions,
+        }
+    }
+
+    /// The next row by arrival.
+    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
+        while !self.counts.read_to_end {
+            if let Some(row) = self.sorter.pop_settled() {
+                return Ok(Some(row));
+            }
+            let Some(row) = self.rows.next_row()? else {
+                self.counts.read_to_end = true;
+                break;
+            };
+            self.counts.rows_read += 1;
+            let line = row.line;
+            self.sorter.push(row).map_err(|behind| TraceError::OutOfOrder {
+                path: self.path.clone(),
+                line,
+                field: self.rows.facts().stamp_field,
+                behind_s: behind as f64 / 1e9,
+                window_s: self.config.sort_window_s,
+            })?;
+        }
+        Ok(self.sorter.pop())
+    }
+
+    /// The next row of the part that is replayed, as a request.
+    fn select(&mut self) -> Result<Option<RequestSpec>, TraceError> {
+        if self.config.limit.is_some_and(|limit| self.counts.requests >= limit) {
+            self.counts.skipped_by_limit = self.sorter.len() as u64;
+            return Ok(None);
+        }
+        while let Some(row) = self.next_row()? {
+            let first = match self.config.origin {
+                Origin::First => row.stamp,
+                Origin::Zero => 0,
+            };
+            let since_origin = row.stamp - *self.origin.get_or_insert(first);
+            if since_origin < self.from {
+                self.counts.skipped_by_window += 1;
+            } else if self.to.is_some_and(|to| since_origin >= to) {
+                // Everything after it is past the window as well.
+                self.counts.skipped_by_window += 1 + self.sorter.len() as u64;
+                return Ok(None);
+            } else {
+                return self.request(row, since_origin - self.from).map(Some);
+            }
+        }
+        if self.counts.rows_read == 0 {
+            return Err(TraceError::Empty { path: self.path.clone() });
+        }
+        Ok(None)
+    }
+
+    /// `row` as the next request, `since_start` nanoseconds of trace time after the replay's start.
+    fn request(&mut self, row: Row, since_start: i128) -> Result<RequestSpec, TraceError> {
+        let Some(arrival) = arrival(since_start, self.config.speedup) else {
+            return Err(TraceError::Field {
+                path: self.path.clone(),
+                line: row.line,
+                field: self.rows.facts().stamp_field,
+                found: format!("{} s after the start of the replay", since_start as f64 / 1e9),
+                accepted: "an arrival within 100 years".to_owned(),
+                hint: format!(" (at `speedup` {})", self.config.speedup),
+            });
+        };
+        let Some(id) = u32::try_from(self.counts.requests).ok().filter(|&id| id < u32::MAX) else {
+            return Err(TraceError::TooManyRequests { path: self.path.clone(), line: row.line });
+        };
+        self.counts.requests += 1;
+        self.counts.requests_with_content += u64::from(row.content != Content::Private);
+        let max_tokens = self.config.max_tokens.unwrap_or(row.output_tokens);
+        Ok(RequestSpec {
+            id: RequestId(id),
+            arrival,
+            prompt_tokens: row.prompt_tokens,
+            output_tokens: row.output_tokens.min(max_tokens),
+            max_tokens,
+            priority: row.priority,
+            content: row.content,
+            output: Segment::Output(RequestId(id)),
+            line: row.line,
+        })
+    }
+}
+
+impl RequestSource for TraceSource {
+    fn next_request(&mut self) -> Result<Option<RequestSpec>, TraceError> {
+        if self.spent {
+            return Ok(None);
+        }
+        let answer = self.select();
+        self.spent = !matches!(answer, Ok(Some(_)));
+        answer
+    }
+}
+
+/// The entry of `format`, or of the format that the first line shows.
+fn entry_for(lines: &mut Lines, format: TraceFormat) -> Result<&'static ReaderEntry, TraceError> {
+    if let Some(entry) = READERS.iter().find(|entry| entry.format == format) {
+        return Ok(entry);
+    }
+    let path = lines.path().to_owned();
+    let Some(line) = lines.next_line()? else {
+        return Err(TraceError::Empty { path });
+    };
+    let Some(entry) = READERS.iter().find(|entry| (entry.recognises)(line.text)) else {
+        return Err(TraceError::UnknownFormat {
+            path,
+            line: line.number,
+            found: line.text.chars().take(60).collect(),
+            accepted: READERS.map(|entry| entry.starts_with).join(", or "),
+        });
+    };
+    lines.hold();
+    Ok(entry)
+}
+
+/// The arrival of a row `since_start` nanoseconds of trace time after the replay's start: divided by
+/// `speedup` and rounded to the nearest nanosecond, halves up. `None` beyond what a run may last.
+///
+/// At speed 1 it is exact. Otherwise the division is one of doubles, which keeps the order of rows.
+fn arrival(since_start: i128, speedup: f64) -> Option<SimTime> {
+    let ns = if speedup.total_cmp(&1.0).is_eq() {
+        since_start
+    } else {
+        // A double that is too large saturates, and is then too late.
+        (since_start as f64 / speedup).round() as i128
+    };
+    let time = SimTime::from_ns(u64::try_from(ns).ok()?);
+    Some(time).filter(|&time| time <= SimTime::LATEST_INPUT)
+}
+
+#[cfg(test)]
+mod tests;

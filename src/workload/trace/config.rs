@@ -1,0 +1,238 @@
+//! How a trace is read: the `trace` part of a scenario.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::ConfigError;
+use crate::base::time::SimTime;
+
+/// Nanoseconds in a second.
+const NS_PER_S: f64 = 1e9;
+
+/// A recorded trace to replay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TraceConfig {
+    /// The file, plain or gzip (told by its first bytes, not its name); `-` is the standard input.
+    pub(crate) path: PathBuf,
+    /// The format of the trace.
+    pub(crate) format: TraceFormat,
+    /// Prompt tokens that one hash id names, for formats with hash ids; at least 1.
+    #[schemars(range(min = 1))]
+    pub(crate) hash_block_tokens: u32,
+    /// Divides the time between arrivals: 2 sends the same requests in half the time. Above 0.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub(crate) speedup: f64,
+    /// Replay only the first so many requests by arrival (of those in the window); at least 1.
+    #[schemars(range(min = 1))]
+    pub(crate) limit: Option<u64>,
+    /// Replay only the requests that arrive in this part of the trace.
+    pub(crate) window: Option<TraceWindow>,
+    /// What the stamps of the trace count from.
+    pub(crate) origin: Origin,
+    /// Seconds of trace time (before `speedup`) by which a row may stand too late in the file: such
+    /// rows are sorted in, later ones are refused. The rows of so many seconds are held in memory;
+    /// 0 is enough for a file that is in order. At least 0.
+    #[schemars(range(min = 0.0))]
+    pub(crate) sort_window_s: f64,
+    /// The order of requests that arrive at the same instant.
+    pub(crate) ties: Ties,
+    /// Output tokens that every request asks for (`max_tokens` of the API); at least 1. A request
+    /// whose recorded output is shorter ends by a stop token, a longer one is cut. Absent: each
+    /// request asks for exactly its recorded output.
+    #[schemars(range(min = 1))]
+    pub(crate) max_tokens: Option<u32>,
+}
+
+impl Default for TraceConfig {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            format: TraceFormat::Auto,
+            hash_block_tokens: 512,
+            speedup: 1.0,
+            limit: None,
+            window: None,
+            origin: Origin::First,
+            sort_window_s: 60.0,
+            ties: Ties::Content,
+            max_tokens: None,
+        }
+    }
+}
+
+/// The format of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TraceFormat {
+    /// Told by the first line that is not empty.
+    #[default]
+    Auto,
+    /// JSON lines with `timestamp` (ms), `input_length`, `output_length` and `hash_ids`.
+    Mooncake,
+    /// CSV with the columns `TIMESTAMP`, `ContextTokens` and `GeneratedTokens`.
+    Azure,
+}
+
+/// A part of a trace: arrivals from `from_s` on, up to but not including `to_s`, in seconds of
+/// trace time (before `speedup`) after the origin. The replay starts at `from_s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TraceWindow {
+    /// Start, in seconds after the origin; at least 0.
+    #[schemars(range(min = 0.0))]
+    pub(crate) from_s: f64,
+    /// End, in seconds after the origin; above `from_s`. Absent: the end of the trace.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub(crate) to_s: Option<f64>,
+}
+
+/// What the stamps of a trace count from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// The earliest stamp is time 0.
+    #[default]
+    First,
+    /// Stamps are kept: a trace whose first stamp is late starts idle. Not for stamps that are
+    /// dates.
+    Zero,
+}
+
+/// The order of requests that arrive at the same instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ties {
+    /// By what the rows hold (last hash id, prompt tokens, output tokens, all hash ids, priority),
+    /// so that shuffling the lines of one instant changes nothing. Ids that are numbered by first
+    /// appearance give back the order of the file.
+    #[default]
+    Content,
+    /// By their place in the file.
+    File,
+}
+
+impl TraceConfig {
+    /// Checks what the types leave open.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let refuse = |path, found: &dyn ToString, accepted: &str| {
+            Err(ConfigError::new(path, found.to_string(), accepted))
+        };
+        if self.path.as_os_str().is_empty() {
+            return refuse("path", &"empty", "a file, or `-` for the standard input");
+        }
+        if self.hash_block_tokens == 0 {
+            return refuse("hash_block_tokens", &0, "an integer from 1 to 4294967295");
+        }
+        if !(self.speedup > 0.0 && self.speedup.is_finite()) {
+            return refuse("speedup", &self.speedup, "a number above 0");
+        }
+        if self.limit == Some(0) {
+            return refuse("limit", &0, "an integer of at least 1, or no limit");
+        }
+        if ns_of_s(self.sort_window_s).is_none() {
+            return refuse("sort_window_s", &self.sort_window_s, SECONDS);
+        }
+        if self.max_tokens == Some(0) {
+            return refuse("max_tokens", &0, "an integer from 1 to 4294967295, or none");
+        }
+        self.window.map_or(Ok(()), |window| window.validate().map_err(|e| e.within("window")))
+    }
+}
+
+impl TraceWindow {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let Some(from) = ns_of_s(self.from_s) else {
+            return Err(ConfigError::new("from_s", self.from_s, SECONDS));
+        };
+        match self.to_s.map(|to_s| (to_s, ns_of_s(to_s))) {
+            Some((to_s, None)) => Err(ConfigError::new("to_s", to_s, SECONDS)),
+            Some((to_s, Some(to))) if to <= from => {
+                let accepted = format!("a number above `from_s`, which is {}", self.from_s);
+                Err(ConfigError::new("to_s", to_s, accepted))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The durations that a trace may be cut by.
+const SECONDS: &str = "a number from 0 to 3153600000 (100 years)";
+
+/// `s` seconds in nanoseconds, rounded to the nearest; `None` outside 0 to 100 years.
+pub(super) fn ns_of_s(s: f64) -> Option<i128> {
+    let ns = (s * NS_PER_S).round();
+    (0.0..=SimTime::LATEST_INPUT.as_ns() as f64).contains(&ns).then_some(ns as i128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> TraceConfig {
+        TraceConfig { path: "trace.jsonl".into(), ..TraceConfig::default() }
+    }
+
+    fn refused(change: impl FnOnce(&mut TraceConfig)) -> String {
+        let mut config = config();
+        change(&mut config);
+        config.validate().expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_the_documented_ones() {
+        let read: TraceConfig = serde_json::from_str(r#"{"path": "trace.jsonl"}"#).unwrap();
+        assert_eq!(read, config());
+        assert_eq!(read.validate(), Ok(()));
+        let json = serde_json::to_value(&read).unwrap();
+        assert_eq!(json["format"], "auto");
+        assert_eq!(json["origin"], "first");
+        assert_eq!(json["ties"], "content");
+        assert_eq!(serde_json::from_value::<TraceConfig>(json).unwrap(), read);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let error = serde_json::from_str::<TraceConfig>(r#"{"speed_up": 2}"#).unwrap_err();
+        assert!(error.to_string().contains("unknown field `speed_up`"), "{error}");
+    }
+
+    #[test]
+    fn each_unusable_value_names_its_field() {
+        let window = |from_s, to_s| Some(TraceWindow { from_s, to_s });
+        for (error, expected) in [
+            (refused(|c| c.path.clear()), "`path` is empty"),
+            (refused(|c| c.hash_block_tokens = 0), "`hash_block_tokens` is 0"),
+            (refused(|c| c.speedup = 0.0), "`speedup` is 0, expected a number above 0"),
+            (refused(|c| c.speedup = -1.0), "`speedup` is -1"),
+            (refused(|c| c.speedup = f64::NAN), "`speedup` is NaN"),
+            (refused(|c| c.speedup = f64::INFINITY), "`speedup` is inf"),
+            (refused(|c| c.limit = Some(0)), "`limit` is 0"),
+            (refused(|c| c.sort_window_s = -1.0), "`sort_window_s` is -1"),
+            (refused(|c| c.sort_window_s = 4e9), "`sort_window_s` is 4000000000"),
+            (refused(|c| c.max_tokens = Some(0)), "`max_tokens` is 0"),
+            (refused(|c| c.window = window(-1.0, None)), "`window.from_s` is -1"),
+            (refused(|c| c.window = window(0.0, Some(f64::NAN))), "`window.to_s` is NaN"),
+            (
+                refused(|c| c.window = window(5.0, Some(5.0))),
+                "`window.to_s` is 5, expected a number above `from_s`, which is 5",
+            ),
+        ] {
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_schema_repeats_the_documentation() {
+        let schema = serde_json::to_value(schemars::schema_for!(TraceConfig)).unwrap();
+        let speedup = &schema["properties"]["speedup"];
+        assert!(speedup["description"].as_str().unwrap().starts_with("Divides the time"));
+        assert_eq!(speedup["default"], 1.0);
+        assert_eq!(schema["additionalProperties"], false);
+    }
+}

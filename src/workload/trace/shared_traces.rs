@@ -1,0 +1,171 @@
+//! Real traces, where they are at hand: `$SERVESIM_SHARED`, else `../shared` beside the crate.
+//! Elsewhere these tests say that they were skipped. The expected figures are those that the traces'
+//! publishers and descriptions state.
+
+use std::path::{Path, PathBuf};
+
+use super::config::Ties;
+use super::*;
+
+/// The trace at `name` below the shared folder, if it is there.
+fn shared(name: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
+    let folder = std::env::var_os("SERVESIM_SHARED").map_or_else(beside, PathBuf::from);
+    let path = folder.join("traces").join(name);
+    let is_there = path.exists();
+    if !is_there {
+        #[expect(clippy::print_stderr, reason = "a skipped test must say so")]
+        {
+            eprintln!("skipped: {} is not there", path.display());
+        }
+    }
+    is_there.then_some(path)
+}
+
+/// All requests of a trace, with what the reader says about it.
+fn read(
+    path: PathBuf,
+    change: impl FnOnce(&mut TraceConfig),
+) -> (Vec<RequestSpec>, TraceCounts, SourceDescription) {
+    let mut config = TraceConfig { path, ..TraceConfig::default() };
+    change(&mut config);
+    let mut source = TraceSource::open(&config).unwrap();
+    let requests: Vec<_> =
+        std::iter::from_fn(|| source.next_request().transpose()).map(Result::unwrap).collect();
+    (requests, source.counts(), source.describe())
+}
+
+/// What a description states of a trace; means rounded to whole tokens, the span to whole seconds.
+#[derive(Debug, PartialEq, Eq)]
+struct Figures {
+    rows: usize,
+    span_s: u64,
+    prompt_mean: u64,
+    prompt_max: u32,
+    output_mean: u64,
+}
+
+fn figures(requests: &[RequestSpec]) -> Figures {
+    let mean = |tokens: fn(&RequestSpec) -> u32| {
+        let sum: u64 = requests.iter().map(|r| u64::from(tokens(r))).sum();
+        let count = requests.len() as u64;
+        (sum + count / 2) / count
+    };
+    Figures {
+        rows: requests.len(),
+        span_s: (requests.last().unwrap().arrival.as_ns() + 500_000_000) / 1_000_000_000,
+        prompt_mean: mean(|r| r.prompt_tokens),
+        prompt_max: requests.iter().map(|r| r.prompt_tokens).max().unwrap(),
+        output_mean: mean(|r| r.output_tokens),
+    }
+}
+
+#[test]
+fn the_mooncake_conversation_trace_is_read_whole() {
+    let Some(path) = shared("mooncake-fast25/conversation_trace.jsonl.gz") else { return };
+    let (requests, counts, described) = read(path, |_| ());
+    assert_eq!(
+        figures(&requests),
+        Figures {
+            rows: 12_031,
+            span_s: 3537,
+            prompt_mean: 12_035,
+            prompt_max: 126_195,
+            output_mean: 343
+        }
+    );
+    assert_eq!((counts.rows_read, counts.requests_with_content), (12_031, 12_031));
+    assert!(counts.read_to_end && described.gzip && described.content_identity);
+    assert_eq!(described.origin.as_deref(), Some("0 ms"));
+    assert!(described.ignored_fields.is_empty());
+    for request in &requests {
+        let Content::Pieces(pieces) = &request.content else { panic!("{request:?}") };
+        assert_eq!(pieces.iter().map(|p| p.tokens).sum::<u32>(), request.prompt_tokens);
+    }
+}
+
+#[test]
+fn ties_by_content_give_back_the_order_of_nearly_every_instant() {
+    let Some(path) = shared("mooncake-fast25/conversation_trace.jsonl.gz") else { return };
+    let (by_content, ..) = read(path.clone(), |_| ());
+    let (by_file, ..) = read(path, |c| c.ties = Ties::File);
+    assert!(by_file.is_sorted_by_key(|r| r.line));
+    // Requests of one instant as they would be told apart without their lines.
+    let instants = |requests: Vec<RequestSpec>| {
+        requests
+            .chunk_by(|a, b| a.arrival == b.arrival)
+            .map(|instant| {
+                let unnamed = |r: &RequestSpec| RequestSpec { line: 0, ..r.clone() };
+                instant.iter().map(unnamed).collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>()
+    };
+    let (by_content, by_file) = (instants(by_content), instants(by_file));
+    assert_eq!(by_content.len(), 1180);
+    assert_eq!(by_content.iter().zip(&by_file).filter(|(a, b)| a == b).count(), 1072);
+}
+
+#[test]
+fn the_mooncake_synthetic_trace_is_read_whole() {
+    let Some(path) = shared("mooncake-fast25/synthetic_trace.jsonl") else { return };
+    let (requests, ..) = read(path, |c| c.sort_window_s = 0.0);
+    assert_eq!(
+        figures(&requests),
+        Figures {
+            rows: 3993,
+            span_s: 1022,
+            prompt_mean: 15_325,
+            prompt_max: 191_378,
+            output_mean: 149
+        }
+    );
+}
+
+#[test]
+fn the_azure_traces_are_read_whole() {
+    let Some(path) = shared("azure-llm-2023/AzureLLMInferenceTrace_code.csv") else { return };
+    let (requests, _, described) = read(path, |_| ());
+    assert_eq!(
+        figures(&requests),
+        Figures { rows: 8819, span_s: 3436, prompt_mean: 2048, prompt_max: 7437, output_mean: 28 }
+    );
+    assert_eq!(described.format, TraceFormat::Azure);
+    assert_eq!(described.origin.as_deref(), Some("2023-11-16T18:17:03.97996Z"));
+    // 19:14:19.9280160 - 18:17:03.9799600, to the last digit.
+    assert_eq!(requests.last().unwrap().arrival.as_ns(), 3_435_948_056_000);
+
+    let Some(path) = shared("azure-llm-2023/AzureLLMInferenceTrace_conv.csv") else { return };
+    let (requests, ..) = read(path, |_| ());
+    assert_eq!(
+        figures(&requests),
+        Figures {
+            rows: 19_366,
+            span_s: 3502,
+            prompt_mean: 1155,
+            prompt_max: 14_050,
+            output_mean: 211
+        }
+    );
+}
+
+#[test]
+fn other_traces_say_what_they_lack() {
+    let error = |name, format| {
+        let path = shared(name)?;
+        let config = TraceConfig { path, format, ..TraceConfig::default() };
+        let answer = TraceSource::open(&config).and_then(|mut source| source.next_request());
+        Some(answer.expect_err("must be refused").to_string())
+    };
+    if let Some(error) = error("ragpulse/0_trace.jsonl", TraceFormat::Auto) {
+        assert!(error.contains(":1: `timestamp` is \"82\", expected a number of milli"), "{error}");
+    }
+    let lengths =
+        "arxiv-summarization-lengths/arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv";
+    if let Some(error) = error(lengths, TraceFormat::Auto) {
+        assert!(error.contains(":1: unknown trace format"), "{error}");
+    }
+    if let Some(error) = error("agentic-kv-cache-tester/traces_subset.jsonl.gz", TraceFormat::Auto)
+    {
+        assert!(error.contains(":1: `timestamp` is missing"), "{error}");
+    }
+}
