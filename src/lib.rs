@@ -6,5 +6,6 @@ pub(crate) mod engine;
 pub(crate) mod kernel;
 pub(crate) mod kv;
 pub(crate) mod metrics;
+pub mod scenario;
 pub(crate) mod timing;
 pub(crate) mod workload;

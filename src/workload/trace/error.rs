@@ -8,7 +8,7 @@ use crate::base::config::ConfigError;
 /// Why a trace could not be read. Lines and columns count from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum TraceError {
+pub enum TraceError {
     /// The configuration of the reader cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),

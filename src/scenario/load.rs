@@ -1,0 +1,164 @@
+//! Reading a scenario from text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Scenario, ScenarioError};
+use crate::base::hint::nearest;
+
+/// Formats of reports, whose `scenario` field can be run again.
+const REPORT_FORMAT_STEM: &str = "servesim.report/";
+
+impl Scenario {
+    /// Reads a scenario file (YAML or JSON), or the scenario inside a report.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says what no scenario may say; with line and column.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Io { path: path.to_owned(), source })?;
+        Self::from_text(&text, path)
+    }
+
+    /// Reads a scenario from the text of the file at `path`.
+    fn from_text(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+        if let Some(scenario) = scenario_of_report(text) {
+            return from_value(scenario).map_err(|(field, what)| ScenarioError::InReport {
+                path: path.to_owned(),
+                field,
+                what,
+            });
+        }
+        // An empty file says nothing, so everything keeps its default.
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        serde_saphyr::from_str(text).map_err(|error| in_text(&error, text, path.to_owned()))
+    }
+}
+
+/// The scenario inside a report, if `text` is one.
+fn scenario_of_report(text: &str) -> Option<Value> {
+    // Cheap to see that most scenarios are none.
+    if !text.contains(REPORT_FORMAT_STEM) {
+        return None;
+    }
+    let mut report: Value = serde_json::from_str(text).ok()?;
+    let format = report.get("schema")?.as_str()?;
+    format.starts_with(REPORT_FORMAT_STEM).then(|| report["scenario"].take())
+}
+
+/// A scenario from a value; else the field and what is wrong with it.
+pub(super) fn from_value(value: Value) -> Result<Scenario, (String, String)> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let field = error.path().to_string();
+        (field, with_hint(&error.into_inner().to_string()))
+    })
+}
+
+/// What is wrong with `text`, where, and what may have been meant.
+fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioError {
+    let error = error.without_snippet();
+    let (line, column) = error.location().map_or((1, 1), |l| (l.line(), l.column()));
+    let message = error.to_string();
+    let message = message.strip_suffix(&format!(" at line {line}, column {column}")).map_or_else(
+        || message.clone(),
+        str::to_owned,
+    );
+    let what = match error {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+            unknown("field", field, expected)
+        }
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+            unknown("choice", variant, expected)
+        }
+        _ => match word_at(text, line, column) {
+            Some(word) => format!("{message}, found `{word}`"),
+            None => message,
+        },
+    };
+    ScenarioError::Text { path, line, column, what }
+}
+
+/// What stands at a place of the text, up to the next thing that ends a YAML scalar.
+fn word_at(text: &str, line: u64, column: u64) -> Option<String> {
+    let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let rest = line.chars().skip(usize::try_from(column).ok()?.checked_sub(1)?);
+    let word: String = rest.take_while(|c| !",{}[]#".contains(*c)).take(40).collect();
+    let word = word.trim();
+    (!word.is_empty()).then(|| word.to_owned())
+}
+
+/// A name that is not accepted, those that are, and the nearest of them.
+fn unknown(kind: &str, found: &str, accepted: &[&str]) -> String {
+    let hint = nearest(found, accepted.iter().copied())
+        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let list: Vec<String> = accepted.iter().map(|name| format!("`{name}`")).collect();
+    format!("unknown {kind} `{found}`{hint} (accepted: {})", list.join(", "))
+}
+
+/// Adds the nearest accepted name to a message of serde's, which puts names in backticks.
+fn with_hint(message: &str) -> String {
+    for (kind, ours) in [("field", "field"), ("variant", "choice")] {
+        if let Some(rest) = message.strip_prefix(&format!("unknown {kind} ")) {
+            let names: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+            if let [found, accepted @ ..] = names.as_slice() {
+                return unknown(ours, found, accepted);
+            }
+        }
+    }
+    message.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{EngineConfig, WorkloadConfig};
+
+    fn error(text: &str) -> String {
+        Scenario::from_text(text, Path::new("s.yaml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_misspelt_field_has_a_place_and_a_hint() {
+        let error = error("name: x\nengine:\n  vllm:\n    blok_size: 3\n");
+        assert!(
+            error.starts_with("s.yaml:4:5: unknown field `blok_size`; did you mean `block_size`?"),
+            "{error}"
+        );
+        assert!(error.contains("`num_gpu_blocks`"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_shown() {
+        let error = error("engine:\n  vllm:\n    block_size: -3 # tokens\n");
+        assert!(error.starts_with("s.yaml:3:17: ") && error.ends_with("found `-3`"), "{error}");
+    }
+
+    #[test]
+    fn a_misspelt_choice_has_a_hint() {
+        let error = error("engine:\n  vlm: {}\n");
+        assert!(error.contains("unknown choice `vlm`; did you mean `vllm`?"), "{error}");
+    }
+
+    #[test]
+    fn json_is_yaml_and_absent_fields_keep_their_defaults() {
+        let text = r#"{"workload": {"trace": {"path": "t.jsonl"}}, "engine": {"vllm": {"block_size": 32}}}"#;
+        let scenario = Scenario::from_text(text, Path::new("s.json")).unwrap();
+        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let WorkloadConfig::Trace(trace) = &scenario.workload;
+        assert_eq!((vllm.block_size, trace.path.to_str()), (32, Some("t.jsonl")));
+        assert_eq!(scenario.timing, Scenario::default().timing);
+    }
+
+    #[test]
+    fn a_report_holds_a_scenario() {
+        let text = r#"{"schema": "servesim.report/1", "scenario": {"seed": 7}, "passes": {}}"#;
+        assert_eq!(Scenario::from_text(text, Path::new("r.json")).unwrap().seed, 7);
+        let text = r#"{"schema": "servesim.report/1", "scenario": {"host": {"frontent_ms": 7}}}"#;
+        let error = error(text);
+        assert!(error.contains("`host.frontent_ms`") && error.contains("`frontend_ms`?"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The configuration of a run: what may be said, what it means, and what is wrong with it.
+//!
+//! A scenario is YAML or JSON. It is read ([`load`]), changed by `--set` ([`set`]), and resolved:
+//! every absent value is filled in and every range checked. The resolved scenario has the same
+//! form, so the one in a report can be run again.
+
+mod error;
+mod load;
+mod schema;
+mod set;
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::ConfigError;
+use crate::base::time::SimDuration;
+use crate::engine::vllm::config::VllmConfig;
+use crate::timing::config::TimingConfig;
+use crate::workload::trace::config::TraceConfig;
+
+pub use error::ScenarioError;
+pub use schema::json_schema;
+pub use set::Assignment;
+
+/// The name and number of the scenario format.
+pub(crate) const SCENARIO_FORMAT: &str = "servesim.scenario/1";
+
+/// A deployment and the load it is to carry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "servesim scenario")]
+pub struct Scenario {
+    /// The name and number of this format, `servesim.scenario/1`.
+    pub(crate) schema: String,
+    /// What the scenario is called in reports.
+    pub(crate) name: Option<String>,
+    /// The seed of every random stream.
+    pub(crate) seed: u64,
+    /// The requests.
+    pub(crate) workload: WorkloadConfig,
+    /// The engine that serves them.
+    pub(crate) engine: EngineConfig,
+    /// What its forward passes cost.
+    pub(crate) timing: TimingConfig,
+    /// What the host adds to them.
+    pub(crate) host: HostConfig,
+    /// What is measured.
+    pub(crate) metrics: MetricsConfig,
+}
+
+/// The requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum WorkloadConfig {
+    /// Replayed from a recorded trace.
+    Trace(TraceConfig),
+}
+
+/// The engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum EngineConfig {
+    /// vLLM V1, as release 0.33.0 schedules.
+    Vllm(VllmConfig),
+}
+
+/// What the host adds, in ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HostConfig {
+    /// Scheduling, sampling and detokenising, per pass, in ms. Synchronous scheduling adds it to
+    /// the pass; asynchronous scheduling hides it behind the device, so the longer counts.
+    pub(crate) per_pass_host_ms: f64,
+    /// Tokenising and HTTP, from arrival to the engine's queue, in ms.
+    pub(crate) frontend_ms: f64,
+    /// From the end of a pass to the visible token, in ms.
+    pub(crate) detokenize_ms: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsConfig {
+    /// Requests at the start that are simulated but not counted.
+    pub(crate) warmup: Option<WarmupConfig>,
+    /// Only requests that arrive within this part of the run are counted.
+    pub(crate) window: Option<WindowConfig>,
+    /// Samples of a metric that are kept; a metric with more is summarised by a histogram of three
+    /// significant digits.
+    pub(crate) exact_samples_max: u32,
+}
+
+/// Requests at the start that are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum WarmupConfig {
+    /// The first so many requests.
+    Requests(u64),
+    /// Requests that arrive within the first so many seconds.
+    Seconds(f64),
+}
+
+/// A part of a run, in seconds since its start: from `from_s` on, before `to_s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct WindowConfig {
+    /// Where it begins.
+    pub(crate) from_s: f64,
+    /// Where it ends; absent: with the run.
+    pub(crate) to_s: Option<f64>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            schema: SCENARIO_FORMAT.to_owned(),
+            name: None,
+            seed: 0,
+            workload: WorkloadConfig::default(),
+            engine: EngineConfig::default(),
+            timing: TimingConfig::default(),
+            host: HostConfig::default(),
+            metrics: MetricsConfig::default(),
+        }
+    }
+}
+
+impl Default for WorkloadConfig {
+    fn default() -> Self {
+        Self::Trace(TraceConfig::default())
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self::Vllm(VllmConfig::default())
+    }
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self { warmup: None, window: None, exact_samples_max: 1 << 20 }
+    }
+}
+
+impl Scenario {
+    /// Replays `trace` with defaults for everything else.
+    #[must_use]
+    pub fn replay(trace: &Path) -> Self {
+        let trace = TraceConfig { path: trace.to_owned(), ..TraceConfig::default() };
+        Self { workload: WorkloadConfig::Trace(trace), ..Self::default() }
+    }
+
+    /// The same scenario with every absent value filled in. Relative paths are made absolute:
+    /// from `directory`, where the scenario was read.
+    ///
+    /// # Errors
+    /// A value that is out of range, or that the engine would refuse.
+    pub fn resolve(&self, directory: &Path) -> Result<Self, ConfigError> {
+        let mut resolved = self.clone();
+        if resolved.schema != SCENARIO_FORMAT {
+            return Err(ConfigError::new("schema", &self.schema, SCENARIO_FORMAT));
+        }
+        match &mut resolved.workload {
+            WorkloadConfig::Trace(trace) => {
+                trace.validate().map_err(|e| e.within("workload.trace"))?;
+                if trace.path.as_os_str() != "-" {
+                    let path = directory.join(&trace.path);
+                    trace.path = std::path::absolute(&path).unwrap_or(path);
+                }
+            }
+        }
+        match &mut resolved.engine {
+            EngineConfig::Vllm(vllm) => {
+                *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;
+            }
+        }
+        resolved.timing = resolved.timing.resolve().map_err(|e| e.within("timing"))?;
+        resolved.host.check().map_err(|e| e.within("host"))?;
+        resolved.metrics.check().map_err(|e| e.within("metrics"))?;
+        Ok(resolved)
+    }
+
+    /// The same scenario under another seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+}
+
+/// The longest overhead that makes sense: a minute.
+const OVERHEAD_MS_MAX: f64 = 60_000.0;
+
+impl HostConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        for (path, ms) in [
+            ("per_pass_host_ms", self.per_pass_host_ms),
+            ("frontend_ms", self.frontend_ms),
+            ("detokenize_ms", self.detokenize_ms),
+        ] {
+            if !(0.0..=OVERHEAD_MS_MAX).contains(&ms) {
+                return Err(ConfigError::new(path, ms, "a number from 0 to 60000"));
+            }
+        }
+        Ok(())
+    }
+
+    /// From arrival to the engine's queue.
+    pub(crate) fn frontend(&self) -> SimDuration {
+        SimDuration::from_ms(self.frontend_ms).expect("checked when resolved")
+    }
+
+    /// From the end of a pass to the visible token.
+    pub(crate) fn detokenize(&self) -> SimDuration {
+        SimDuration::from_ms(self.detokenize_ms).expect("checked when resolved")
+    }
+}
+
+/// The longest part of a run that can be named: a hundred years.
+const SECONDS_MAX: f64 = 3_153_600_000.0;
+
+impl MetricsConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let seconds = |path: &str, s: f64| {
+            let accepted = "a number of seconds from 0 to 3153600000";
+            if (0.0..=SECONDS_MAX).contains(&s) {
+                Ok(())
+            } else {
+                Err(ConfigError::new(path, s, accepted))
+            }
+        };
+        if let Some(WarmupConfig::Seconds(s)) = self.warmup {
+            seconds("warmup.seconds", s)?;
+        }
+        if let Some(window) = self.window {
+            seconds("window.from_s", window.from_s)?;
+            if let Some(to_s) = window.to_s {
+                seconds("window.to_s", to_s)?;
+                if to_s <= window.from_s {
+                    let accepted = format!("more than window.from_s ({})", window.from_s);
+                    return Err(ConfigError::new("window.to_s", to_s, accepted));
+                }
+            }
+        }
+        if self.exact_samples_max == 0 {
+            return Err(ConfigError::new("exact_samples_max", 0, "an integer of at least 1"));
+        }
+        Ok(())
+    }
+}
