@@ -1,4 +1,7 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
+pub(crate) mod collector;
+mod passes;
 pub(crate) mod record;
 pub(crate) mod samples;
+pub(crate) mod summary;

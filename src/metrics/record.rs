@@ -69,7 +69,11 @@ impl RequestRecord {
             && self.first_scheduled <= self.first_token
             && self.first_token <= self.last_token;
         assert!(in_order, "request {id} goes back in time: {self:?}");
-        assert_eq!(self.ttft.total(), self.ttft(), "request {id}: TTFT is not the sum of its parts");
+        assert_eq!(
+            self.ttft.total(),
+            self.ttft(),
+            "request {id}: TTFT is not the sum of its parts"
+        );
     }
 }
 

@@ -109,7 +109,9 @@ impl Hdr {
     fn of(pairs: &[Pair]) -> Self {
         let histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("3 digits are supported");
         let mut hdr = Self { moments: Moments::default(), histogram };
-        pairs.iter().for_each(|&(value, count)| hdr.record(value, count));
+        for &(value, count) in pairs {
+            hdr.record(value, count);
+        }
         hdr
     }
 
@@ -149,7 +151,9 @@ struct Moments {
 impl Moments {
     fn of(pairs: &[Pair]) -> Self {
         let mut moments = Self::default();
-        pairs.iter().for_each(|&(value, count)| moments.add(value, count));
+        for &(value, count) in pairs {
+            moments.add(value, count);
+        }
         moments
     }
 
@@ -394,7 +398,7 @@ mod tests {
     /// Numpy's rule, written as numpy writes it, on an expanded and sorted sample.
     fn numpy_linear(sorted: &[u64], percent: f64) -> f64 {
         let position = (sorted.len() - 1) as f64 * percent / 100.0;
-        let below = position.floor() as usize;
+        let below = (0..sorted.len()).rfind(|&rank| rank as f64 <= position).unwrap();
         let above = (below + 1).min(sorted.len() - 1);
         let (a, b) = (sorted[below] as f64, sorted[above] as f64);
         (a + (b - a) * (position - below as f64)) / 1e6
