@@ -2,4 +2,5 @@
 
 pub(crate) mod base;
 pub(crate) mod metrics;
+pub(crate) mod report;
 pub(crate) mod workload;
