@@ -6,6 +6,7 @@ pub(crate) mod engine;
 pub(crate) mod kernel;
 pub(crate) mod kv;
 pub(crate) mod metrics;
+pub(crate) mod report;
 pub mod scenario;
 pub(crate) mod timing;
 pub(crate) mod workload;

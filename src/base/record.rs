@@ -36,6 +36,47 @@ pub(crate) struct RequestRecord {
     pub(crate) priority: i32,
 }
 
+impl RequestRecord {
+    /// Time to first token: arrival to the first visible token.
+    pub(crate) const fn ttft(&self) -> SimDuration {
+        self.first_token.since(self.arrival)
+    }
+
+    /// Arrival to the last visible token.
+    pub(crate) const fn e2e(&self) -> SimDuration {
+        self.last_token.since(self.arrival)
+    }
+
+    /// Arrival to the start of the first pass that scheduled it, frontend time included.
+    pub(crate) const fn queue(&self) -> SimDuration {
+        self.first_scheduled.since(self.arrival)
+    }
+
+    /// Time per output token after the first: (last - first) / (n - 1), rounded to the nearest
+    /// nanosecond; `None` for a single token.
+    pub(crate) fn tpot(&self) -> Option<SimDuration> {
+        let gaps = u64::from(self.output_tokens.checked_sub(1)?);
+        let decoding = self.last_token.since(self.first_token).as_ns();
+        Some(SimDuration::from_ns((decoding + gaps / 2).checked_div(gaps)?))
+    }
+
+    /// Panics if the record contradicts itself: that is a bug of whoever made it.
+    pub(crate) fn check(&self) {
+        let id = self.id;
+        assert!(self.output_tokens > 0, "request {id} finished without output");
+        assert!(self.cached_tokens <= self.prompt_tokens, "request {id}: more cached than asked");
+        let in_order = self.arrival <= self.first_scheduled
+            && self.first_scheduled <= self.first_token
+            && self.first_token <= self.last_token;
+        assert!(in_order, "request {id} goes back in time: {self:?}");
+        assert_eq!(
+            self.ttft.total(),
+            self.ttft(),
+            "request {id}: TTFT is not the sum of its parts"
+        );
+    }
+}
+
 /// The parts of a TTFT, in nanoseconds; their sum is `first_token - arrival`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TtftParts {
@@ -53,6 +94,18 @@ pub(crate) struct TtftParts {
     pub(crate) detokenize: SimDuration,
 }
 
+impl TtftParts {
+    /// The sum of the parts.
+    pub(crate) fn total(&self) -> SimDuration {
+        self.frontend
+            + self.queueing
+            + self.prefill
+            + self.chunk_wait
+            + self.recompute
+            + self.detokenize
+    }
+}
+
 /// What ended a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
@@ -64,6 +117,20 @@ pub(crate) enum Finish {
     ModelLength,
 }
 
+impl Finish {
+    /// Every reason, in the order of the enum.
+    pub(crate) const ALL: [Self; 3] = [Self::Stop, Self::Length, Self::ModelLength];
+
+    /// Its name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ModelLength => "model_length",
+        }
+    }
+}
+
 /// Why a request never entered an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
@@ -73,6 +140,20 @@ pub(crate) enum Rejection {
     ZeroOutput,
     /// The prompt leaves no room for an output token within the model length.
     PromptTooLong,
+}
+
+impl Rejection {
+    /// Every reason, in the order of the enum.
+    pub(crate) const ALL: [Self; 3] = [Self::EmptyPrompt, Self::ZeroOutput, Self::PromptTooLong];
+
+    /// Its name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyPrompt => "empty_prompt",
+            Self::ZeroOutput => "zero_output",
+            Self::PromptTooLong => "prompt_too_long",
+        }
+    }
 }
 
 /// One forward pass, as the metrics see it.

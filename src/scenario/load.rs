@@ -63,10 +63,9 @@ fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioEr
     let error = error.without_snippet();
     let (line, column) = error.location().map_or((1, 1), |l| (l.line(), l.column()));
     let message = error.to_string();
-    let message = message.strip_suffix(&format!(" at line {line}, column {column}")).map_or_else(
-        || message.clone(),
-        str::to_owned,
-    );
+    let message = message
+        .strip_suffix(&format!(" at line {line}, column {column}"))
+        .map_or_else(|| message.clone(), str::to_owned);
     let what = match error {
         serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
             unknown("field", field, expected)
@@ -159,6 +158,9 @@ mod tests {
         assert_eq!(Scenario::from_text(text, Path::new("r.json")).unwrap().seed, 7);
         let text = r#"{"schema": "servesim.report/1", "scenario": {"host": {"frontent_ms": 7}}}"#;
         let error = error(text);
-        assert!(error.contains("`host.frontent_ms`") && error.contains("`frontend_ms`?"), "{error}");
+        assert!(
+            error.contains("`host.frontent_ms`") && error.contains("`frontend_ms`?"),
+            "{error}"
+        );
     }
 }

@@ -196,8 +196,7 @@ mod tests {
         }
         if let Some(properties) = node.get("properties").and_then(Value::as_object) {
             for (name, property) in properties {
-                let path =
-                    if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 walk(root, property, path, choices, leaves);
             }
             return;

@@ -1,0 +1,410 @@
+//! One row per request, in the order in which requests end, as CSV or JSON lines.
+//!
+//! What is unknown is an empty cell or `null`. Times are milliseconds with every nanosecond
+//! kept, in the shortest form that reads back the same.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde::Serialize;
+
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::time::{SimDuration, SimTime};
+
+use super::output::{OutFile, OutputError};
+use super::record::{Rejection, RequestRecord};
+
+/// The columns, in order; the fields of [`Row`].
+const COLUMNS: [&str; 26] = [
+    "id",
+    "line",
+    "engine",
+    "status",
+    "reason",
+    "counted",
+    "priority",
+    "arrival_ms",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "first_scheduled_ms",
+    "first_token_ms",
+    "finished_ms",
+    "queue_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "e2e_ms",
+    "preemptions",
+    "finish",
+    "ttft_frontend_ms",
+    "ttft_queueing_ms",
+    "ttft_prefill_ms",
+    "ttft_chunk_wait_ms",
+    "ttft_recompute_ms",
+    "ttft_detokenize_ms",
+];
+
+/// One request.
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    id: u32,
+    /// `None` where there is no trace.
+    line: Option<u64>,
+    engine: Option<u32>,
+    status: &'static str,
+    reason: Option<&'static str>,
+    counted: bool,
+    priority: i32,
+    arrival_ms: f64,
+    prompt_tokens: u32,
+    cached_tokens: Option<u32>,
+    output_tokens: Option<u32>,
+    first_scheduled_ms: Option<f64>,
+    first_token_ms: Option<f64>,
+    finished_ms: Option<f64>,
+    queue_ms: Option<f64>,
+    ttft_ms: Option<f64>,
+    tpot_ms: Option<f64>,
+    e2e_ms: Option<f64>,
+    preemptions: Option<u32>,
+    finish: Option<&'static str>,
+    ttft_frontend_ms: Option<f64>,
+    ttft_queueing_ms: Option<f64>,
+    ttft_prefill_ms: Option<f64>,
+    ttft_chunk_wait_ms: Option<f64>,
+    ttft_recompute_ms: Option<f64>,
+    ttft_detokenize_ms: Option<f64>,
+}
+
+/// What is known about a request that did not finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unserved {
+    /// Its place in the workload.
+    pub(crate) id: RequestId,
+    /// The line of the trace it came from; 0 where there is no trace.
+    pub(crate) line: u64,
+    /// The engine that holds it, if it reached one.
+    pub(crate) engine: Option<EngineId>,
+    /// When it reached the deployment.
+    pub(crate) arrival: SimTime,
+    /// Its priority.
+    pub(crate) priority: i32,
+    /// Tokens of its prompt.
+    pub(crate) prompt_tokens: u32,
+}
+
+impl Row {
+    fn finished(record: &RequestRecord, counted: bool) -> Self {
+        let ms = |duration: SimDuration| Some(duration.as_ms());
+        let parts = &record.ttft;
+        Self {
+            id: record.id.0,
+            line: trace_line(record.line),
+            engine: Some(record.engine.0),
+            status: "completed",
+            reason: None,
+            counted,
+            priority: record.priority,
+            arrival_ms: record.arrival.as_ms(),
+            prompt_tokens: record.prompt_tokens,
+            cached_tokens: Some(record.cached_tokens),
+            output_tokens: Some(record.output_tokens),
+            first_scheduled_ms: Some(record.first_scheduled.as_ms()),
+            first_token_ms: Some(record.first_token.as_ms()),
+            finished_ms: Some(record.last_token.as_ms()),
+            queue_ms: ms(record.queue()),
+            ttft_ms: ms(record.ttft()),
+            tpot_ms: record.tpot().and_then(ms),
+            e2e_ms: ms(record.e2e()),
+            preemptions: Some(record.preemptions),
+            finish: Some(record.finish.name()),
+            ttft_frontend_ms: ms(parts.frontend),
+            ttft_queueing_ms: ms(parts.queueing),
+            ttft_prefill_ms: ms(parts.prefill),
+            ttft_chunk_wait_ms: ms(parts.chunk_wait),
+            ttft_recompute_ms: ms(parts.recompute),
+            ttft_detokenize_ms: ms(parts.detokenize),
+        }
+    }
+
+    fn unserved(request: &Unserved, status: &'static str, counted: bool) -> Self {
+        Self {
+            id: request.id.0,
+            line: trace_line(request.line),
+            engine: request.engine.map(|engine| engine.0),
+            status,
+            counted,
+            priority: request.priority,
+            arrival_ms: request.arrival.as_ms(),
+            prompt_tokens: request.prompt_tokens,
+            ..Self::default()
+        }
+    }
+}
+
+fn trace_line(line: u64) -> Option<u64> {
+    (line > 0).then_some(line)
+}
+
+/// Writes the rows to a file that appears when it is complete.
+#[derive(Debug)]
+pub(crate) struct RequestSink {
+    path: PathBuf,
+    rows: Rows,
+}
+
+#[derive(Debug)]
+enum Rows {
+    Csv(Box<csv::Writer<Stream>>),
+    JsonLines(Stream),
+}
+
+impl RequestSink {
+    /// Opens `path`. Its name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
+    /// `-` is JSON lines on standard output.
+    ///
+    /// # Errors
+    ///
+    /// If the name says no format, or no file can be made there.
+    pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let (stem, gzip) = match name.strip_suffix(".gz") {
+            Some(stem) => (stem, true),
+            None => (name.as_str(), false),
+        };
+        let is_csv = match stem.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("csv") => true,
+            Some("jsonl") => false,
+            _ if name == "-" => false,
+            found => {
+                return Err(OutputError::Extension {
+                    path: path.to_owned(),
+                    found: found.map_or_else(String::new, |extension| format!(".{extension}")),
+                    accepted: ".csv or .jsonl, optionally with .gz, or `-` for JSON lines",
+                });
+            }
+        };
+        let stream = Stream::create(path, gzip).map_err(|e| OutputError::write(path, e))?;
+        let rows = if is_csv { Rows::csv(stream) } else { Ok(Rows::JsonLines(stream)) };
+        Ok(Self { path: path.to_owned(), rows: rows.map_err(|e| OutputError::write(path, e))? })
+    }
+
+    /// A request finished.
+    pub(crate) fn finished(
+        &mut self,
+        record: &RequestRecord,
+        counted: bool,
+    ) -> Result<(), OutputError> {
+        self.write(&Row::finished(record, counted))
+    }
+
+    /// A request was turned away.
+    pub(crate) fn rejected(
+        &mut self,
+        request: &Unserved,
+        reason: Rejection,
+        counted: bool,
+    ) -> Result<(), OutputError> {
+        let row = Row::unserved(request, "rejected", counted);
+        self.write(&Row { reason: Some(reason.name()), ..row })
+    }
+
+    /// A request was still waiting or running when the run ended.
+    pub(crate) fn unfinished(
+        &mut self,
+        request: &Unserved,
+        counted: bool,
+    ) -> Result<(), OutputError> {
+        self.write(&Row::unserved(request, "unfinished", counted))
+    }
+
+    /// Puts the complete file in its place.
+    pub(crate) fn close(self) -> Result<(), OutputError> {
+        let stream = match self.rows {
+            Rows::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error),
+            Rows::JsonLines(stream) => Ok(stream),
+        };
+        stream.and_then(Stream::close).map_err(|e| OutputError::write(&self.path, e))
+    }
+
+    fn write(&mut self, row: &Row) -> Result<(), OutputError> {
+        self.rows.write(row).map_err(|e| OutputError::write(&self.path, e))
+    }
+}
+
+impl Rows {
+    fn csv(stream: Stream) -> io::Result<Self> {
+        // The header is written here, so that a file without rows has it too.
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(stream);
+        writer.write_record(COLUMNS)?;
+        Ok(Self::Csv(Box::new(writer)))
+    }
+
+    fn write(&mut self, row: &Row) -> io::Result<()> {
+        match self {
+            Self::Csv(writer) => Ok(writer.serialize(row)?),
+            Self::JsonLines(stream) => {
+                serde_json::to_writer(&mut *stream, row)?;
+                stream.write_all(b"\n")
+            }
+        }
+    }
+}
+
+/// A buffered file, compressed or not.
+#[derive(Debug)]
+enum Stream {
+    Plain(BufWriter<OutFile>),
+    Gzip(Box<GzEncoder<BufWriter<OutFile>>>),
+}
+
+impl Stream {
+    fn create(path: &Path, gzip: bool) -> io::Result<Self> {
+        let file = BufWriter::new(OutFile::create(path)?);
+        Ok(if gzip {
+            // The header of the archive carries no time: same rows, same bytes.
+            Self::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
+        } else {
+            Self::Plain(file)
+        })
+    }
+
+    fn close(self) -> io::Result<()> {
+        let file = match self {
+            Self::Plain(file) => file,
+            Self::Gzip(encoder) => encoder.finish()?,
+        };
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Gzip(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            Self::Gzip(encoder) => encoder.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::metrics::record::{Finish, TtftParts};
+
+    fn ns(ns: u64) -> SimDuration {
+        SimDuration::from_ns(ns)
+    }
+
+    fn record() -> RequestRecord {
+        RequestRecord {
+            id: RequestId(7),
+            line: 8,
+            engine: EngineId(1),
+            arrival: SimTime::from_ns(1_000_000_001),
+            first_scheduled: SimTime::from_ns(1_010_000_001),
+            first_token: SimTime::from_ns(1_030_500_001),
+            last_token: SimTime::from_ns(1_060_500_001),
+            prompt_tokens: 100,
+            output_tokens: 4,
+            cached_tokens: 16,
+            preemptions: 2,
+            ttft: TtftParts {
+                queueing: ns(10_000_000),
+                prefill: ns(20_000_000),
+                recompute: ns(500_000),
+                ..TtftParts::default()
+            },
+            finish: Finish::Length,
+            priority: -1,
+        }
+    }
+
+    const REFUSED: Unserved = Unserved {
+        id: RequestId(3),
+        line: 0,
+        engine: None,
+        arrival: SimTime::from_ns(2_500_000),
+        priority: 0,
+        prompt_tokens: 9000,
+    };
+
+    /// The bytes that one request of each status leaves in a file called `name`.
+    fn written(name: &str) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        let mut sink = RequestSink::create(&path).unwrap();
+        sink.finished(&record(), true).unwrap();
+        sink.rejected(&REFUSED, Rejection::PromptTooLong, false).unwrap();
+        sink.unfinished(&Unserved { engine: Some(EngineId(0)), ..REFUSED }, true).unwrap();
+        sink.close().unwrap();
+        std::fs::read(&path).unwrap()
+    }
+
+    #[test]
+    fn csv_leaves_the_unknown_empty() {
+        let text = String::from_utf8(written("requests.csv")).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], COLUMNS.join(","));
+        // TPOT 30 ms / 3.
+        assert_eq!(
+            lines[1],
+            "7,8,1,completed,,true,-1,1000.000001,100,16,4,1010.000001,1030.500001,1060.500001,\
+             10.0,30.5,10.0,60.5,2,length,0.0,10.0,20.0,0.0,0.5,0.0"
+        );
+        let nothing = ",".repeat(17);
+        assert_eq!(lines[2], format!("3,,,rejected,prompt_too_long,false,0,2.5,9000{nothing}"));
+        assert_eq!(lines[3], format!("3,,0,unfinished,,true,0,2.5,9000{nothing}"));
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn json_lines_have_the_same_columns() {
+        let text = String::from_utf8(written("requests.jsonl")).unwrap();
+        let rows: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let keys: Vec<_> = rows[0].as_object().unwrap().keys().collect();
+        assert_eq!(keys, COLUMNS);
+        assert_eq!(rows[0]["arrival_ms"], 1_000.000_001);
+        assert_eq!(rows[0]["ttft_recompute_ms"], 0.5);
+        assert_eq!(rows[1]["reason"], "prompt_too_long");
+        assert!(rows[1]["ttft_ms"].is_null() && rows[1]["line"].is_null());
+        assert_eq!(rows[2]["engine"], 0);
+    }
+
+    #[test]
+    fn gzip_unpacks_to_the_plain_file_and_repeats_itself() {
+        let packed = written("requests.csv.gz");
+        assert_eq!(packed, written("requests.csv.gz"));
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, written("requests.csv"));
+    }
+
+    #[test]
+    fn no_rows_still_have_a_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("requests.csv");
+        RequestSink::create(&path).unwrap().close().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), COLUMNS.join(",") + "\n");
+    }
+
+    #[test]
+    fn a_name_without_a_known_extension_is_refused() {
+        for (name, found) in [("a.parquet", "\".parquet\""), ("a.gz", "\"\""), ("a", "\"\"")] {
+            let error = RequestSink::create(Path::new(name)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name}: the name ends in {found}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What a person or a program reads of a run: the report, as JSON and as a table.
+
+mod format;
+pub(crate) mod json;
+#[cfg(test)]
+mod sample;
+pub(crate) mod table;
+pub(crate) mod warning;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::metrics::summary::RunSummary;
+
+use self::warning::Warning;
+
+/// Name and number of the report's format.
+pub(crate) const SCHEMA: &str = "servesim.report/1";
+
+/// One run, complete: what was simulated, what came out, and how far to trust it.
+///
+/// Equal scenarios give equal reports but for `host`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// [`SCHEMA`].
+    pub(crate) schema: String,
+    /// The version of servesim that made it.
+    pub(crate) servesim_version: String,
+    /// What was simulated, in words.
+    pub(crate) title: Title,
+    /// The resolved scenario; it can be run again as it is.
+    pub(crate) scenario: Value,
+    /// What the requests were: their source, and what its reader has to say about it.
+    pub(crate) workload: Value,
+    /// What came out.
+    #[serde(flatten)]
+    pub(crate) run: RunSummary,
+    /// How the passes were priced.
+    pub(crate) timing: Timing,
+    /// What to know before trusting the figures.
+    pub(crate) warnings: Vec<Warning>,
+    /// Digest of every decision of the run, in 16 hexadecimal digits.
+    pub(crate) digest: String,
+    /// The facts of this execution.
+    pub(crate) host: Host,
+}
+
+/// What was simulated, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Title {
+    /// The scenario's name.
+    pub(crate) scenario: String,
+    /// The engines: family, release, number.
+    pub(crate) engine: String,
+    /// The trace or generator.
+    pub(crate) workload: String,
+}
+
+/// How the passes were priced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Timing {
+    /// The provider that was asked.
+    pub(crate) provider: String,
+    /// The rule that composed the price of a pass with prefill and decode work.
+    pub(crate) mixed_rule: String,
+    /// What the answers rest on, by kind of pass.
+    pub(crate) evidence: Value,
+}
+
+/// The facts of one execution: the only part in which equal runs may differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Host {
+    /// Wall time of the simulation.
+    pub(crate) wall_ms: f64,
+    /// Simulated seconds per second of wall time.
+    pub(crate) simulated_s_per_wall_s: Option<f64>,
+    /// Passes simulated.
+    pub(crate) passes: u64,
+    /// Questions to the timing provider.
+    pub(crate) price_lookups: u64,
+    /// Requests looked at, each time counted.
+    pub(crate) requests_touched: u64,
+    /// Blocks looked at, each time counted.
+    pub(crate) blocks_touched: u64,
+    /// Events taken from the queue.
+    pub(crate) events: u64,
+}
+
+/// What a report is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// What was simulated, in words.
+    pub(crate) title: Title,
+    /// The resolved scenario.
+    pub(crate) scenario: Value,
+    /// What the requests were.
+    pub(crate) workload: Value,
+}
+
+impl Report {
+    /// The report of a run. To the `warnings` it adds those the figures give rise to.
+    pub(crate) fn new(
+        subject: Subject,
+        run: RunSummary,
+        timing: Timing,
+        mut warnings: Vec<Warning>,
+        digest: u64,
+        host: Host,
+    ) -> Self {
+        warnings.extend(Warning::of(&run));
+        Self {
+            schema: SCHEMA.to_owned(),
+            servesim_version: env!("CARGO_PKG_VERSION").to_owned(),
+            title: subject.title,
+            scenario: subject.scenario,
+            workload: subject.workload,
+            run,
+            timing,
+            warnings,
+            digest: format!("{digest:016x}"),
+            host,
+        }
+    }
+}
+
+/// The resolved scenario inside a report's JSON; `None` if `text` is no report.
+pub(crate) fn scenario_of_report(text: &str) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        schema: String,
+        scenario: Value,
+    }
+    let envelope: Envelope = serde_json::from_str(text).ok()?;
+    (envelope.schema == SCHEMA).then_some(envelope.scenario)
+}

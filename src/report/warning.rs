@@ -1,0 +1,197 @@
+//! What a reader should know before trusting the figures.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::samples::Method;
+use crate::metrics::summary::RunSummary;
+
+use super::format::{count, counted};
+
+/// Something odd about a run, with its evidence and the field of the scenario to change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub(crate) enum Warning {
+    /// The warm-up or window left every request out.
+    NothingCounted {
+        /// Requests of the workload.
+        input: u64,
+        /// The field to change.
+        field: String,
+    },
+    /// Requests were turned away: the engine as configured cannot serve them.
+    RejectedRequests {
+        /// How many.
+        rejected: u64,
+        /// How many by reason, without those of count 0.
+        by_reason: BTreeMap<String, u64>,
+        /// The field to change.
+        field: String,
+    },
+    /// Requests were still waiting or running when the run ended; no latency includes them.
+    Unfinished {
+        /// How many.
+        unfinished: u64,
+        /// The field to change.
+        field: String,
+    },
+    /// Some percentiles come from histograms of three significant digits.
+    HdrPercentiles {
+        /// Their names in the report.
+        metrics: Vec<String>,
+        /// The field to change.
+        field: String,
+    },
+    /// Prefix caching is on, but the workload does not say which prompts share what.
+    NoPrefixIdentity {
+        /// Requests of the workload.
+        input: u64,
+        /// The field to change.
+        field: String,
+    },
+}
+
+impl Warning {
+    /// The warnings that the figures of a run give rise to.
+    pub(crate) fn of(run: &RunSummary) -> Vec<Self> {
+        let requests = &run.requests;
+        let mut warnings = Vec::new();
+        if requests.input > 0 && requests.excluded == requests.input {
+            let warmup = run.measured.warmup_requests.is_some() || run.measured.warmup_ms.is_some();
+            warnings.push(Self::NothingCounted {
+                input: requests.input,
+                field: if warmup { "warmup" } else { "window" }.to_owned(),
+            });
+        }
+        if requests.rejected.total > 0 {
+            let mut by_reason = requests.rejected.by_reason.clone();
+            by_reason.retain(|_, &mut rejected| rejected > 0);
+            let too_long = by_reason.contains_key("prompt_too_long");
+            warnings.push(Self::RejectedRequests {
+                rejected: requests.rejected.total,
+                by_reason,
+                field: if too_long { "max_model_len" } else { "workload" }.to_owned(),
+            });
+        }
+        if requests.unfinished > 0 {
+            warnings.push(Self::Unfinished {
+                unfinished: requests.unfinished,
+                field: "num_gpu_blocks".to_owned(),
+            });
+        }
+        let metrics = hdr_metrics(run);
+        if !metrics.is_empty() {
+            warnings.push(Self::HdrPercentiles { metrics, field: "exact_limit".to_owned() });
+        }
+        warnings
+    }
+
+    /// The field of the scenario to change.
+    pub(crate) fn field(&self) -> &str {
+        match self {
+            Self::NothingCounted { field, .. }
+            | Self::RejectedRequests { field, .. }
+            | Self::Unfinished { field, .. }
+            | Self::HdrPercentiles { field, .. }
+            | Self::NoPrefixIdentity { field, .. } => field,
+        }
+    }
+}
+
+/// The latencies whose percentiles come from a histogram.
+fn hdr_metrics(run: &RunSummary) -> Vec<String> {
+    let latency = &run.latency;
+    [
+        ("ttft_ms", &latency.ttft_ms),
+        ("tpot_ms", &latency.tpot_ms),
+        ("itl_ms", &latency.itl_ms),
+        ("e2e_ms", &latency.e2e_ms),
+        ("queue_ms", &latency.queue_ms),
+    ]
+    .into_iter()
+    .filter(|(_, summary)| summary.method == Method::Hdr)
+    .map(|(name, _)| name.to_owned())
+    .collect()
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NothingCounted { input, .. } => {
+                write!(
+                    f,
+                    "all of the {} were left out of the statistics",
+                    counted(*input, "request")
+                )
+            }
+            Self::RejectedRequests { rejected, by_reason, .. } => {
+                let reasons: Vec<_> = by_reason
+                    .iter()
+                    .map(|(reason, rejected)| format!("{} {reason}", count(*rejected)))
+                    .collect();
+                write!(f, "{} rejected ({})", counted(*rejected, "request"), reasons.join(", "))
+            }
+            Self::Unfinished { unfinished, .. } => {
+                let requests = counted(*unfinished, "request");
+                write!(f, "no latency includes the {requests} that never finished")
+            }
+            Self::HdrPercentiles { metrics, .. } => write!(
+                f,
+                "too many values to keep: percentiles of {} are within 0.1 %",
+                metrics.join(", "),
+            ),
+            Self::NoPrefixIdentity { .. } => {
+                f.write_str("prefix caching is on, but the workload names no shared prefixes")
+            }
+        }?;
+        write!(f, "; see `{}`", self.field())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_quiet_run_gives_no_warning() {
+        let mut run = sample::run();
+        run.requests.rejected.total = 0;
+        run.requests.unfinished = 0;
+        assert_eq!(Warning::of(&run), []);
+    }
+
+    #[test]
+    fn each_warning_names_its_evidence_and_its_field() {
+        let mut run = sample::run();
+        run.requests.excluded = run.requests.input;
+        run.measured.warmup_requests = Some(4);
+        run.latency.itl_ms.method = Method::Hdr;
+        run.latency.e2e_ms.method = Method::Hdr;
+        let texts: Vec<_> = Warning::of(&run).iter().map(Warning::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "all of the 4 requests were left out of the statistics; see `warmup`",
+                "1 request rejected (1 prompt_too_long); see `max_model_len`",
+                "no latency includes the 1 request that never finished; see `num_gpu_blocks`",
+                "too many values to keep: percentiles of itl_ms, e2e_ms are within 0.1 %; see \
+                 `exact_limit`",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_warning_in_json_is_its_kind_with_the_evidence() {
+        let json = serde_json::to_string(&Warning::of(&sample::run())[0]).unwrap();
+        assert_eq!(
+            json,
+            r#"{"kind":"rejected_requests","rejected":1,"by_reason":{"prompt_too_long":1},"#
+                .to_owned()
+                + r#""field":"max_model_len"}"#
+        );
+    }
+}
