@@ -77,6 +77,23 @@ impl RequestRecord {
     }
 }
 
+/// What is known about a request that did not finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unserved {
+    /// Its place in the workload.
+    pub(crate) id: RequestId,
+    /// The line of the trace it came from; 0 where there is no trace.
+    pub(crate) line: u64,
+    /// The engine that holds it, if it reached one.
+    pub(crate) engine: Option<EngineId>,
+    /// When it reached the deployment.
+    pub(crate) arrival: SimTime,
+    /// Its priority.
+    pub(crate) priority: i32,
+    /// Tokens of its prompt.
+    pub(crate) prompt_tokens: u32,
+}
+
 /// The parts of a TTFT, in nanoseconds; their sum is `first_token - arrival`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TtftParts {

@@ -20,6 +20,7 @@ use crate::engine::error::EngineError;
 use crate::engine::outbox::Outbox;
 use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
+use crate::kernel::error::RunError;
 use crate::kernel::{FrontEnd, Kernel, Observer};
 use crate::timing::pricer::{HostTime, PassPricer};
 use crate::workload::request::RequestSpec;
@@ -76,7 +77,7 @@ fn by_call(
             let arrival = Arrival { spec, max_tokens, queued: spec.arrival, counted: true };
             engine.enqueue(&arrival, clock, &mut outbox);
         }
-        let called = if engine.has_room() && !engine.unfinished().is_empty() {
+        let called = if engine.has_room() && !engine.is_done() {
             engine.call(clock, &mut outbox)?
         } else {
             Call::Nothing
@@ -89,7 +90,7 @@ fn by_call(
                 transcript.take_in(&outbox);
                 outbox.clear();
                 transcript.next_call = next.arrival.as_ns();
-            } else if engine.unfinished().is_empty() {
+            } else if engine.is_done() {
                 break EndReason::Done;
             } else {
                 break EndReason::Stalled;
@@ -140,9 +141,12 @@ impl Observer for Scribe {
         true
     }
 
-    fn rejected(&mut self, _request: &RequestSpec, _why: Rejection) {}
+    fn rejected(&mut self, _request: &RequestSpec, _why: Rejection) -> Result<(), RunError> {
+        unreachable!("a bypassed front end lets everything through")
+    }
 
-    fn told(&mut self, outbox: &Outbox) {
+    fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         self.transcript.take_in(outbox);
+        Ok(())
     }
 }

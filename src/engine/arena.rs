@@ -1,7 +1,7 @@
 //! The requests an engine knows: one recycled slot each, so memory follows the active requests.
 
 use crate::base::ids::{RequestId, SlotId};
-use crate::base::record::{Finish, TtftParts};
+use crate::base::record::{Finish, TtftParts, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::workload::request::{Content, RequestSpec, Segment};
 
@@ -111,6 +111,18 @@ impl Request {
     /// Output tokens it has so far.
     pub(crate) const fn generated_tokens(&self) -> u32 {
         self.known_tokens - self.prompt_tokens
+    }
+
+    /// What is to be said of it if the run ends now.
+    pub(crate) fn unserved(&self) -> Unserved {
+        Unserved {
+            id: self.id,
+            line: self.line,
+            engine: None,
+            arrival: self.arrival,
+            priority: self.priority,
+            prompt_tokens: self.prompt_tokens,
+        }
     }
 
     /// Whether the token it just got was its last, and why (R17).

@@ -12,9 +12,9 @@ use super::notation::Notation;
 use super::outbox::{Decision, Outbox};
 use super::plan::{PassPlan, PassSpan};
 use super::{Effort, Levels, Scheduler};
-use crate::base::ids::{EngineId, RequestId};
+use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
-use crate::base::record::PassRecord;
+use crate::base::record::{PassRecord, Unserved};
 use crate::base::time::SimTime;
 use crate::timing::pricer::{Composition, PassPricer};
 
@@ -93,7 +93,8 @@ impl Engine {
         Some(Moment { time, phase, source: self.id.0 })
     }
 
-    /// Does everything that comes before `until`.
+    /// Does everything that comes before `until`, or as much of it as the outbox should hold at
+    /// once: then [`Engine::next_moment`] still lies before `until`.
     ///
     /// # Errors
     /// A pass without a price, or a clock at its end.
@@ -103,6 +104,9 @@ impl Engine {
         outbox: &mut Outbox,
     ) -> Result<(), EngineError> {
         while let Some(moment) = self.next_moment().filter(|&moment| moment < until) {
+            if outbox.is_full() {
+                return Ok(());
+            }
             match moment.phase {
                 Phase::Start => self.start_passes(moment.time, outbox)?,
                 _ => {
@@ -121,6 +125,9 @@ impl Engine {
             if self.call(now, outbox)? == Call::Nothing {
                 break;
             }
+        }
+        if self.in_flight.is_empty() && self.scheduler.levels().running == 0 {
+            outbox.idle.push((self.id, now));
         }
         Ok(())
     }
@@ -225,8 +232,16 @@ impl Engine {
     }
 
     /// Requests handed over that have not finished, by id.
-    pub(crate) fn unfinished(&self) -> Vec<RequestId> {
-        self.scheduler.unfinished()
+    pub(crate) fn unfinished(&self) -> Vec<Unserved> {
+        let mut unserved = self.scheduler.unfinished();
+        unserved.iter_mut().for_each(|request| request.engine = Some(self.id));
+        unserved
+    }
+
+    /// Whether every request handed over has finished.
+    pub(crate) fn is_done(&self) -> bool {
+        let Levels { running, waiting, .. } = self.scheduler.levels();
+        running + waiting == 0
     }
 
     /// Where the engine stands.

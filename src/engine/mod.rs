@@ -17,6 +17,8 @@ pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod vllm;
 
+use crate::base::record::Unserved;
+
 use arena::Arrival;
 use outbox::Outbox;
 use plan::{PassPlan, PassSpan};
@@ -39,7 +41,7 @@ pub(crate) trait Scheduler: Send {
     fn levels(&self) -> Levels;
 
     /// Requests handed over that have not finished, by id.
-    fn unfinished(&self) -> Vec<crate::base::ids::RequestId>;
+    fn unfinished(&self) -> Vec<Unserved>;
 
     /// What the scheduler looked at one by one so far.
     fn effort(&self) -> Effort;

@@ -6,6 +6,9 @@ use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, RequestRecord};
 use crate::base::time::{SimDuration, SimTime};
 
+/// Passes that an outbox holds before its engine asks for it to be emptied.
+const PASSES_MAX: usize = 4096;
+
 /// Facts of the passes since it was last emptied. The engine's caller owns it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
@@ -15,6 +18,8 @@ pub(crate) struct Outbox {
     pub(crate) token_gaps: Vec<(SimDuration, u64)>,
     /// Requests that finished.
     pub(crate) finished: Vec<RequestRecord>,
+    /// Engines that hold no request from some instant on, until their next pass.
+    pub(crate) idle: Vec<(EngineId, SimTime)>,
     /// Every decision, if somebody asked for them.
     pub(crate) log: Option<Vec<Decision>>,
 }
@@ -56,6 +61,11 @@ impl Outbox {
         Self { log: Some(Vec::new()), ..Self::default() }
     }
 
+    /// Whether it should be emptied before more is told.
+    pub(crate) fn is_full(&self) -> bool {
+        self.passes.len() >= PASSES_MAX
+    }
+
     /// `count` counted requests got a token `gap` after their previous one.
     pub(crate) fn token_gap(&mut self, gap: SimDuration, count: u64) {
         match self.token_gaps.last_mut() {
@@ -69,6 +79,7 @@ impl Outbox {
         self.passes.clear();
         self.token_gaps.clear();
         self.finished.clear();
+        self.idle.clear();
         if let Some(log) = &mut self.log {
             log.clear();
         }

@@ -1,6 +1,7 @@
 //! Why a run stopped before its end.
 
 use crate::engine::error::EngineError;
+use crate::metrics::output::OutputError;
 use crate::workload::trace::TraceError;
 
 /// A run that could not go on. It has no result.
@@ -13,4 +14,7 @@ pub enum RunError {
     /// An engine could not go on.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A result could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }

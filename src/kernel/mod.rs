@@ -8,9 +8,9 @@ pub(crate) mod error;
 pub(crate) mod queue;
 
 use crate::base::digest::Digest;
-use crate::base::ids::{EngineId, RequestId};
+use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
-use crate::base::record::Rejection;
+use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::arena::Arrival;
 use crate::engine::driver::Engine;
@@ -27,16 +27,19 @@ pub(crate) trait Observer {
     fn is_counted(&self, request: &RequestSpec) -> bool;
 
     /// A request was refused by the front end.
-    fn rejected(&mut self, request: &RequestSpec, why: Rejection);
+    ///
+    /// # Errors
+    /// It cannot be noted, and the run is to stop.
+    fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError>;
 
-    /// An engine told what happened since it was last asked.
-    fn told(&mut self, outbox: &Outbox);
-
-    /// A request entered an engine's queue.
-    fn entered(&mut self, _request: &RequestSpec) {}
+    /// What engines told since the last time.
+    ///
+    /// # Errors
+    /// It cannot be noted, and the run is to stop.
+    fn told(&mut self, outbox: &Outbox) -> Result<(), RunError>;
 
     /// The run has come as far as `now`.
-    fn progress(&mut self, _now: SimTime) {}
+    fn reached(&mut self, _now: SimTime) {}
 }
 
 /// What the front end does to requests.
@@ -61,7 +64,7 @@ pub(crate) struct Ending {
     /// Requests the front end refused.
     pub(crate) rejected: u64,
     /// Requests that entered an engine and cannot finish, by id.
-    pub(crate) unfinished: Vec<RequestId>,
+    pub(crate) unfinished: Vec<Unserved>,
     /// Whether an engine stopped because its requests preempt each other for ever.
     pub(crate) ran_in_circles: bool,
     /// When the last event happened.
@@ -139,8 +142,8 @@ impl<'a> Kernel<'a> {
                     let engine = &mut self.engines[id.index()];
                     engine.advance(until, &mut self.outbox)?;
                     self.rekey(id);
-                    self.tell(observer);
-                    observer.progress(moment.time);
+                    self.tell(observer)?;
+                    observer.reached(moment.time);
                 }
             }
         }
@@ -148,7 +151,7 @@ impl<'a> Kernel<'a> {
             self.ending.unfinished.extend(engine.unfinished());
             self.ending.ran_in_circles |= engine.runs_in_circles();
         }
-        self.ending.unfinished.sort_unstable();
+        self.ending.unfinished.sort_unstable_by_key(|request| request.id);
         self.ending.digest = self.digest.finish();
         let Ending { input, completed, rejected, ref unfinished, .. } = self.ending;
         assert_eq!(
@@ -177,7 +180,7 @@ impl<'a> Kernel<'a> {
         match self.admit(&request) {
             Err(why) => {
                 self.ending.rejected += 1;
-                observer.rejected(&request, why);
+                observer.rejected(&request, why)?;
             }
             Ok(max_tokens) => {
                 let id = EngineId(self.next_engine as u32);
@@ -188,7 +191,6 @@ impl<'a> Kernel<'a> {
                     queued: now,
                     counted: observer.is_counted(&request),
                 };
-                observer.entered(&request);
                 self.engines[id.index()].enqueue(&arrival, now, &mut self.outbox);
                 self.rekey(id);
             }
@@ -211,7 +213,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// Passes on what the engines told, and takes it into the digest.
-    fn tell(&mut self, observer: &mut dyn Observer) {
+    fn tell(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         for pass in &self.outbox.passes {
             self.ending.end = self.ending.end.max(pass.end);
             let batch = u64::from(pass.prefill_requests) << 32 | u64::from(pass.decode_requests);
@@ -228,7 +230,8 @@ impl<'a> Kernel<'a> {
             let times = [record.first_scheduled, record.first_token, record.last_token];
             times.iter().for_each(|time| self.digest.add(time.as_ns()));
         }
-        observer.told(&self.outbox);
+        observer.told(&self.outbox)?;
         self.outbox.clear();
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 /// Why a result could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum OutputError {
+pub enum OutputError {
     /// The file system said no.
     #[error("{path}: cannot be written: {source}")]
     Write {

@@ -14,7 +14,7 @@ use crate::base::ids::{EngineId, RequestId};
 use crate::base::time::{SimDuration, SimTime};
 
 use super::output::{OutFile, OutputError};
-use super::record::{Rejection, RequestRecord};
+use super::record::{Rejection, RequestRecord, Unserved};
 
 /// The columns, in order; the fields of [`Row`].
 const COLUMNS: [&str; 26] = [
@@ -76,23 +76,6 @@ struct Row {
     ttft_chunk_wait_ms: Option<f64>,
     ttft_recompute_ms: Option<f64>,
     ttft_detokenize_ms: Option<f64>,
-}
-
-/// What is known about a request that did not finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unserved {
-    /// Its place in the workload.
-    pub(crate) id: RequestId,
-    /// The line of the trace it came from; 0 where there is no trace.
-    pub(crate) line: u64,
-    /// The engine that holds it, if it reached one.
-    pub(crate) engine: Option<EngineId>,
-    /// When it reached the deployment.
-    pub(crate) arrival: SimTime,
-    /// Its priority.
-    pub(crate) priority: i32,
-    /// Tokens of its prompt.
-    pub(crate) prompt_tokens: u32,
 }
 
 impl Row {

@@ -337,8 +337,8 @@ engine 0         100.0      1,000  196.1 / 251  19.6 / 25.1  1.6 / 2  0.8 / 1
 
 Prefix cache hits: 25.0 % of 4,000 prompt tokens; preemptions: none
 Timing: fixed; mixed passes: sum of the two parts
-Warning: 1 request rejected (1 prompt_too_long); see `max_model_len`
-Warning: no latency includes the 1 request that never finished; see `num_gpu_blocks`
+Warning: 1 request rejected (1 prompt_too_long); see `engine.vllm.max_model_len`
+Warning: no latency includes the 1 request that never finished; see `engine.vllm.num_gpu_blocks`
 ";
 
     #[test]

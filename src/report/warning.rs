@@ -63,7 +63,7 @@ impl Warning {
             let warmup = run.measured.warmup_requests.is_some() || run.measured.warmup_ms.is_some();
             warnings.push(Self::NothingCounted {
                 input: requests.input,
-                field: if warmup { "warmup" } else { "window" }.to_owned(),
+                field: if warmup { "metrics.warmup" } else { "metrics.window" }.to_owned(),
             });
         }
         if requests.rejected.total > 0 {
@@ -73,18 +73,18 @@ impl Warning {
             warnings.push(Self::RejectedRequests {
                 rejected: requests.rejected.total,
                 by_reason,
-                field: if too_long { "max_model_len" } else { "workload" }.to_owned(),
+                field: if too_long { "engine.vllm.max_model_len" } else { "workload" }.to_owned(),
             });
         }
         if requests.unfinished > 0 {
             warnings.push(Self::Unfinished {
                 unfinished: requests.unfinished,
-                field: "num_gpu_blocks".to_owned(),
+                field: "engine.vllm.num_gpu_blocks".to_owned(),
             });
         }
         let metrics = hdr_metrics(run);
         if !metrics.is_empty() {
-            warnings.push(Self::HdrPercentiles { metrics, field: "exact_limit".to_owned() });
+            warnings.push(Self::HdrPercentiles { metrics, field: "metrics.exact_samples_max".to_owned() });
         }
         warnings
     }
@@ -176,10 +176,10 @@ mod tests {
             texts,
             [
                 "all of the 4 requests were left out of the statistics; see `warmup`",
-                "1 request rejected (1 prompt_too_long); see `max_model_len`",
-                "no latency includes the 1 request that never finished; see `num_gpu_blocks`",
+                "1 request rejected (1 prompt_too_long); see `engine.vllm.max_model_len`",
+                "no latency includes the 1 request that never finished; see `engine.vllm.num_gpu_blocks`",
                 "too many values to keep: percentiles of itl_ms, e2e_ms are within 0.1 %; see \
-                 `exact_limit`",
+                 `metrics.exact_samples_max`",
             ]
         );
     }

@@ -23,11 +23,12 @@ mod queue;
 mod running;
 mod waiting;
 
-use crate::base::ids::{RequestId, SlotId};
+use crate::base::ids::SlotId;
+use crate::base::record::Unserved;
 use crate::base::time::SimDuration;
 use crate::kv::blocks::BlockKv;
 
-use super::arena::{Arena, Arrival, Stage};
+use super::arena::{Arena, Arrival};
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
 use super::{Effort, Levels, Scheduler};
@@ -228,17 +229,11 @@ impl Scheduler for Vllm {
         }
     }
 
-    fn unfinished(&self) -> Vec<RequestId> {
-        let mut ids: Vec<RequestId> = self
-            .running
-            .iter()
-            .copied()
-            .chain(self.waiting.slots())
-            .filter(|&slot| self.arena[slot].stage != Stage::Finished)
-            .map(|slot| self.arena[slot].id)
-            .collect();
-        ids.sort_unstable();
-        ids
+    fn unfinished(&self) -> Vec<Unserved> {
+        let slots = self.running.iter().copied().chain(self.waiting.slots());
+        let mut unserved: Vec<Unserved> = slots.map(|slot| self.arena[slot].unserved()).collect();
+        unserved.sort_unstable_by_key(|request| request.id);
+        unserved
     }
 
     fn effort(&self) -> Effort {
