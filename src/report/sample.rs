@@ -22,8 +22,8 @@ fn lasting(ms: u64) -> SimDuration {
 /// long and one that is cut off.
 ///
 /// Pass 1, 0 to 100 ms, computes the first prompt. Pass 2, 100 to 300 ms, decodes the first
-/// request and computes the second prompt, of which 1,000 tokens were cached. Passes 3 and 4,
-/// each 50 ms, decode both. Then both have three tokens.
+/// request and computes the second prompt, of which 1,000 tokens were cached. Pass 3, 50 ms,
+/// decodes both and pass 4, 50 ms, the second. Then both have three tokens.
 pub(super) fn run() -> RunSummary {
     let mut metrics = Metrics::new(MetricsOptions::default());
     metrics.kv_capacity(EngineId(0), 1000);
