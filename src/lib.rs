@@ -1,12 +1,49 @@
 //! servesim rehearses an LLM deployment before anyone rents the GPUs.
+//!
+//! ```text
+//! trace ─► workload ─► kernel ─► engine ⇄ timing ─► metrics ─► report
+//! ```
+//!
+//! A [`Scenario`] says what is deployed and what is asked of it. [`simulate`] runs it and gives a
+//! [`Report`]. [`conform`] replays recorded schedules of real engines through the same engine code.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::path::Path;
+//!
+//! use servesim::{Assignment, Extras, Scenario, simulate};
+//!
+//! let scenario = Scenario::replay(Path::new("trace.jsonl.gz"))
+//!     .with(&[Assignment::parse("engine.vllm.max_num_seqs=64")?])?
+//!     .resolve(Path::new(""))?;
+//! let report = simulate(&scenario, &Extras::default(), &mut ())?;
+//! report.write_table(&mut std::io::stdout())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The reading order of the code is in docs/architecture.md.
 
-pub(crate) mod base;
-pub(crate) mod conform;
-pub(crate) mod engine;
-pub(crate) mod kernel;
-pub(crate) mod kv;
-pub(crate) mod metrics;
-pub(crate) mod report;
-pub mod scenario;
-pub(crate) mod timing;
-pub(crate) mod workload;
+mod base;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod conform;
+mod engine;
+mod kernel;
+mod kv;
+mod metrics;
+mod report;
+mod scenario;
+mod simulate;
+mod timing;
+mod workload;
+
+pub use base::config::ConfigError;
+pub use base::output::OutputError;
+pub use engine::error::EngineError;
+pub use kernel::error::RunError;
+pub use report::Report;
+pub use scenario::{Assignment, Scenario, ScenarioError, json_schema};
+pub use simulate::{Extras, Progress, simulate};
+pub use timing::error::TimingError;
+pub use workload::trace::TraceError;

@@ -1,2 +1,7 @@
 //! The `servesim` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    servesim::cli::main()
+}

@@ -35,7 +35,3 @@ id! {
     /// An engine's place in the cluster.
     EngineId
 }
-id! {
-    /// A KV block's place in its pool.
-    BlockId
-}

@@ -33,6 +33,7 @@ impl<K: Eq + Hash, V> LookupMap<K, V> {
     }
 
     /// How many keys there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

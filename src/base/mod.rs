@@ -6,6 +6,6 @@ pub(crate) mod hint;
 pub(crate) mod ids;
 pub(crate) mod lookup;
 pub(crate) mod moment;
+pub(crate) mod output;
 pub(crate) mod record;
-pub(crate) mod rng;
 pub(crate) mod time;

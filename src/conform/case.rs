@@ -22,9 +22,10 @@ pub(crate) struct Case {
     requests: Vec<CaseRequest>,
     /// Stop once this many calls were made; for cases that never end.
     pub(crate) max_steps: Option<u64>,
-    /// A real engine would have refused this case before its scheduler saw it.
-    #[serde(default)]
-    pub(crate) bypass_frontend: bool,
+    /// A real engine would have refused this case before its scheduler saw it. No case goes through
+    /// a front end here.
+    #[serde(default, rename = "bypass_frontend")]
+    _bypass_frontend: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

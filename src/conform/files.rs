@@ -16,7 +16,7 @@ const CASE_ENDINGS: [&str; 2] = [".case.json.gz", ".case.json"];
 ///
 /// # Errors
 /// A folder that cannot be read, or no case.
-pub(crate) fn find_cases(path: &Path) -> Result<Vec<PathBuf>, ConformError> {
+pub fn find_cases(path: &Path) -> Result<Vec<PathBuf>, ConformError> {
     let mut cases = Vec::new();
     collect(path, &mut cases)?;
     if cases.is_empty() {

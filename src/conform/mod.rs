@@ -5,10 +5,14 @@
 //! down the same kind of lines; [`verdict`] compares them. The formats are described in
 //! docs/conformance.md.
 
-pub(crate) mod case;
-pub(crate) mod error;
-pub(crate) mod files;
-pub(crate) mod lines;
-pub(crate) mod replay;
-pub(crate) mod transcript;
-pub(crate) mod verdict;
+mod case;
+mod error;
+mod files;
+mod lines;
+mod replay;
+mod transcript;
+mod verdict;
+
+pub use error::ConformError;
+pub use files::find_cases;
+pub use verdict::{Verdict, check};

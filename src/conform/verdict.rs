@@ -38,7 +38,7 @@ pub enum Verdict {
 ///
 /// # Errors
 /// The case or its recording cannot be used.
-pub(crate) fn check(path: &Path) -> Result<Verdict, ConformError> {
+pub fn check(path: &Path) -> Result<Verdict, ConformError> {
     let case = read_case(path)?;
     if case.is_speculative() {
         return Ok(Verdict::NotCovered { what: "speculative decoding" });

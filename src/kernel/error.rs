@@ -1,7 +1,7 @@
 //! Why a run stopped before its end.
 
+use crate::base::output::OutputError;
 use crate::engine::error::EngineError;
-use crate::metrics::output::OutputError;
 use crate::workload::trace::TraceError;
 
 /// A run that could not go on. It has no result.

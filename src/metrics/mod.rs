@@ -1,7 +1,6 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
 pub(crate) mod collector;
-pub(crate) mod output;
 mod passes;
 pub(crate) mod requests;
 pub(crate) mod samples;

@@ -10,11 +10,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
 
-use crate::base::ids::{EngineId, RequestId};
-use crate::base::time::{SimDuration, SimTime};
+use crate::base::time::SimDuration;
 
-use super::output::{OutFile, OutputError};
 use super::record::{Rejection, RequestRecord, Unserved};
+use crate::base::output::{OutFile, OutputError};
 
 /// The columns, in order; the fields of [`Row`].
 const COLUMNS: [&str; 26] = [

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use crate::metrics::output::{OutFile, OutputError};
+use crate::base::output::{OutFile, OutputError};
 
 use super::Report;
 

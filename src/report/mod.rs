@@ -7,9 +7,14 @@ mod sample;
 pub(crate) mod table;
 pub(crate) mod warning;
 
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::base::output::OutputError;
 use crate::metrics::summary::RunSummary;
 
 use self::warning::Warning;
@@ -21,7 +26,7 @@ pub(crate) const SCHEMA: &str = "servesim.report/1";
 ///
 /// Equal scenarios give equal reports but for `host`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// [`SCHEMA`].
     pub(crate) schema: String,
     /// The version of servesim that made it.
@@ -123,12 +128,56 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Writes the report as indented JSON and a final line break.
+    ///
+    /// # Errors
+    /// `out` cannot be written to.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        json::write(self, out)
+    }
+
+    /// Writes the report as tables for a terminal.
+    ///
+    /// # Errors
+    /// `out` cannot be written to.
+    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        table::write(self, out)
+    }
+
+    /// Writes the report as JSON to `path` (`-`: standard output), complete or not at all.
+    ///
+    /// # Errors
+    /// No file can be made there, or it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), OutputError> {
+        json::write_file(self, path)
+    }
+
+    /// Notes how long the run took on the wall.
+    pub fn set_wall_time(&mut self, wall: Duration) {
+        let wall_s = wall.as_secs_f64();
+        self.host.wall_ms = wall_s * 1e3;
+        let simulated_s = self.run.passes.span_ms / 1e3;
+        self.host.simulated_s_per_wall_s = (wall_s > 0.0).then(|| simulated_s / wall_s);
+    }
+
+    /// Requests that entered an engine and did not finish, counted in the statistics or not.
+    #[must_use]
+    pub const fn unfinished(&self) -> u64 {
+        self.run.requests.unfinished
+    }
+}
+
 /// The resolved scenario inside a report's JSON; `None` if `text` is no report.
 pub(crate) fn scenario_of_report(text: &str) -> Option<Value> {
     #[derive(Deserialize)]
     struct Envelope {
         schema: String,
         scenario: Value,
+    }
+    // Most texts that are asked are none, and this is cheap to see.
+    if !text.contains(SCHEMA) {
+        return None;
     }
     let envelope: Envelope = serde_json::from_str(text).ok()?;
     (envelope.schema == SCHEMA).then_some(envelope.scenario)

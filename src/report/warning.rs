@@ -38,6 +38,11 @@ pub(crate) enum Warning {
         /// The field to change.
         field: String,
     },
+    /// An engine's requests preempted each other for ever, so the engine was stopped.
+    RanInCircles {
+        /// The field to change.
+        field: String,
+    },
     /// Some percentiles come from histograms of three significant digits.
     HdrPercentiles {
         /// Their names in the report.
@@ -84,7 +89,10 @@ impl Warning {
         }
         let metrics = hdr_metrics(run);
         if !metrics.is_empty() {
-            warnings.push(Self::HdrPercentiles { metrics, field: "metrics.exact_samples_max".to_owned() });
+            warnings.push(Self::HdrPercentiles {
+                metrics,
+                field: "metrics.exact_samples_max".to_owned(),
+            });
         }
         warnings
     }
@@ -96,6 +104,7 @@ impl Warning {
             | Self::RejectedRequests { field, .. }
             | Self::Unfinished { field, .. }
             | Self::HdrPercentiles { field, .. }
+            | Self::RanInCircles { field }
             | Self::NoPrefixIdentity { field, .. } => field,
         }
     }
@@ -138,6 +147,9 @@ impl fmt::Display for Warning {
                 let requests = counted(*unfinished, "request");
                 write!(f, "no latency includes the {requests} that never finished")
             }
+            Self::RanInCircles { .. } => f.write_str(
+                "requests preempted each other for ever, computing nothing new; the run was stopped",
+            ),
             Self::HdrPercentiles { metrics, .. } => write!(
                 f,
                 "too many values to keep: percentiles of {} are within 0.1 %",

@@ -7,9 +7,7 @@ use serde_json::Value;
 
 use super::{Scenario, ScenarioError};
 use crate::base::hint::nearest;
-
-/// Formats of reports, whose `scenario` field can be run again.
-const REPORT_FORMAT_STEM: &str = "servesim.report/";
+use crate::report::scenario_of_report;
 
 impl Scenario {
     /// Reads a scenario file (YAML or JSON), or the scenario inside a report.
@@ -37,17 +35,6 @@ impl Scenario {
         }
         serde_saphyr::from_str(text).map_err(|error| in_text(&error, text, path.to_owned()))
     }
-}
-
-/// The scenario inside a report, if `text` is one.
-fn scenario_of_report(text: &str) -> Option<Value> {
-    // Cheap to see that most scenarios are none.
-    if !text.contains(REPORT_FORMAT_STEM) {
-        return None;
-    }
-    let mut report: Value = serde_json::from_str(text).ok()?;
-    let format = report.get("schema")?.as_str()?;
-    format.starts_with(REPORT_FORMAT_STEM).then(|| report["scenario"].take())
 }
 
 /// A scenario from a value; else the field and what is wrong with it.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::ConfigError;
 use crate::base::time::SimDuration;
 use crate::engine::vllm::config::VllmConfig;
+use crate::metrics::samples::EXACT_LIMIT;
 use crate::timing::config::TimingConfig;
 use crate::workload::trace::config::TraceConfig;
 
@@ -87,8 +88,8 @@ pub(crate) struct MetricsConfig {
     pub(crate) warmup: Option<WarmupConfig>,
     /// Only requests that arrive within this part of the run are counted.
     pub(crate) window: Option<WindowConfig>,
-    /// Samples of a metric that are kept; a metric with more is summarised by a histogram of three
-    /// significant digits.
+    /// Distinct values of a metric that are kept; a metric with more is summarised by a histogram of
+    /// three significant digits.
     pub(crate) exact_samples_max: u32,
 }
 
@@ -141,7 +142,7 @@ impl Default for EngineConfig {
 
 impl Default for MetricsConfig {
     fn default() -> Self {
-        Self { warmup: None, window: None, exact_samples_max: 1 << 20 }
+        Self { warmup: None, window: None, exact_samples_max: EXACT_LIMIT as u32 }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::base::config::ConfigError;
 /// How forward passes are priced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum TimingConfig {
+pub(crate) enum TimingConfig {
     /// A constant per kind of pass.
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
@@ -25,7 +25,7 @@ pub enum TimingConfig {
 /// Named timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum TimingPreset {
+pub(crate) enum TimingPreset {
     /// The curve commonly published with engine mock-ups: prefill
     /// `4.209989e-07 T^2 + 1.518344e-02 T + 16.50142` ms over new tokens T, decode
     /// `max(1, -25.74 p^2 + 54.01 p + 5.74)` ms over KV pool occupancy p. It belongs to no
@@ -36,13 +36,13 @@ pub enum TimingPreset {
 /// A constant per kind of pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct FixedConfig {
+pub(crate) struct FixedConfig {
     /// A pass that only prefills, in ms.
-    pub prefill_ms: f64,
+    pub(crate) prefill_ms: f64,
     /// A pass that only decodes, in ms.
-    pub decode_ms: f64,
+    pub(crate) decode_ms: f64,
     /// A pass that does both, as one forward, in ms; absent: the sum of the two.
-    pub mixed_ms: Option<f64>,
+    pub(crate) mixed_ms: Option<f64>,
 }
 
 impl Default for FixedConfig {
@@ -54,23 +54,23 @@ impl Default for FixedConfig {
 /// Polynomials for both kinds of work; a pass with both costs the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct PolynomialConfig {
+pub(crate) struct PolynomialConfig {
     /// Prefill, over the new tokens of the pass.
-    pub prefill: PrefillPolynomial,
+    pub(crate) prefill: PrefillPolynomial,
     /// Decode, over active KV, batch and pool occupancy.
-    pub decode: DecodePolynomial,
+    pub(crate) decode: DecodePolynomial,
 }
 
 /// `token_squared_ms * T^2 + token_ms * T + constant_ms` over the new tokens `T` of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct PrefillPolynomial {
+pub(crate) struct PrefillPolynomial {
     /// ms per squared new token.
-    pub token_squared_ms: f64,
+    pub(crate) token_squared_ms: f64,
     /// ms per new token.
-    pub token_ms: f64,
+    pub(crate) token_ms: f64,
     /// ms per pass.
-    pub constant_ms: f64,
+    pub(crate) constant_ms: f64,
 }
 
 /// `constant_ms + request_ms * B + kv_token_ms * K + occupancy_ms * p + occupancy_squared_ms * p^2`,
@@ -78,19 +78,19 @@ pub struct PrefillPolynomial {
 /// `K` over the tokens that the pool holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DecodePolynomial {
+pub(crate) struct DecodePolynomial {
     /// ms per pass.
-    pub constant_ms: f64,
+    pub(crate) constant_ms: f64,
     /// ms per decoding request.
-    pub request_ms: f64,
+    pub(crate) request_ms: f64,
     /// ms per active KV token.
-    pub kv_token_ms: f64,
+    pub(crate) kv_token_ms: f64,
     /// ms at full occupancy, linear term.
-    pub occupancy_ms: f64,
+    pub(crate) occupancy_ms: f64,
     /// ms at full occupancy, quadratic term.
-    pub occupancy_squared_ms: f64,
+    pub(crate) occupancy_squared_ms: f64,
     /// The least a decode pass costs, in ms.
-    pub min_ms: f64,
+    pub(crate) min_ms: f64,
 }
 
 impl PrefillPolynomial {
@@ -158,6 +158,15 @@ impl TimingConfig {
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
+    }
+
+    /// What the provider is called in reports.
+    pub(crate) const fn provider_name(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "fixed",
+            Self::Polynomial(_) => "polynomial",
+            Self::Preset(TimingPreset::Mocker) => "mocker",
+        }
     }
 
     /// The provider this configuration describes, for a pool of `kv_capacity_tokens` tokens.

@@ -2,24 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::error::{LONGEST_PASS_MS, TimingError};
 use super::work::{DecodeWork, PrefillWork};
 use super::{Price, TimingProvider};
 use crate::base::time::SimDuration;
 
-/// The kinds of pass, by the work they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PassKind {
-    /// Prefill work only.
-    Prefill,
-    /// Decode work only.
-    Decode,
-    /// Both.
-    Mixed,
-}
-
 /// How the two parts of the mixed passes of a run were put together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Composition {
     /// Mixed passes that the provider priced as one forward.
     pub(crate) one_forward: u64,

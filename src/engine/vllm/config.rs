@@ -9,51 +9,51 @@ use crate::base::config::ConfigError;
 /// in release 0.33.0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct VllmConfig {
+pub(crate) struct VllmConfig {
     /// What the defaults of `max_num_batched_tokens` and `max_num_seqs` are chosen for.
-    pub device: Device,
+    pub(crate) device: Device,
     /// How the engine is used, which the same defaults depend on.
-    pub usage: Usage,
+    pub(crate) usage: Usage,
     /// `throughput` doubles the defaults of `max_num_batched_tokens` and `max_num_seqs`.
-    pub performance_mode: PerformanceMode,
+    pub(crate) performance_mode: PerformanceMode,
     /// Tokens in a KV block.
-    pub block_size: u32,
+    pub(crate) block_size: u32,
     /// KV blocks in the pool, from 2; one of them is never usable.
-    pub num_gpu_blocks: u32,
+    pub(crate) num_gpu_blocks: u32,
     /// Longest sequence, prompt and output, in tokens. Absent: as much as the pool holds.
-    pub max_model_len: Option<u32>,
+    pub(crate) max_model_len: Option<u32>,
     /// Tokens that one pass may compute.
-    pub max_num_batched_tokens: Option<u32>,
+    pub(crate) max_num_batched_tokens: Option<u32>,
     /// Tokens that one pass may be issued; absent: `max_num_batched_tokens`.
-    pub max_num_scheduled_tokens: Option<u32>,
+    pub(crate) max_num_scheduled_tokens: Option<u32>,
     /// Requests in the running list.
-    pub max_num_seqs: Option<u32>,
+    pub(crate) max_num_seqs: Option<u32>,
     /// Running requests above which nobody is admitted; absent: `max_num_seqs`.
-    pub max_num_active_seqs: Option<u32>,
+    pub(crate) max_num_active_seqs: Option<u32>,
     /// Whether a prompt may be spread over several passes.
-    pub enable_chunked_prefill: bool,
+    pub(crate) enable_chunked_prefill: bool,
     /// Most tokens of one request in one pass; 0: no such limit.
-    pub long_prefill_token_threshold: u32,
+    pub(crate) long_prefill_token_threshold: u32,
     /// Raises the threshold to the fair share of the budget where that is larger.
-    pub long_prefill_token_threshold_adaptive: bool,
+    pub(crate) long_prefill_token_threshold_adaptive: bool,
     /// Whether a request is admitted only when blocks for all its known tokens are free.
-    pub scheduler_reserve_full_isl: bool,
+    pub(crate) scheduler_reserve_full_isl: bool,
     /// Passes with prefill work are at least this many passes apart; 1: no such limit.
-    pub prefill_schedule_interval: u32,
+    pub(crate) prefill_schedule_interval: u32,
     /// Share of the blocks that an admission leaves free, from 0 to below 1.
-    pub watermark: f64,
+    pub(crate) watermark: f64,
     /// Whether blocks are kept and found again by their content.
-    pub enable_prefix_caching: bool,
+    pub(crate) enable_prefix_caching: bool,
     /// Who is admitted first and preempted last.
-    pub scheduling_policy: SchedulingPolicy,
+    pub(crate) scheduling_policy: SchedulingPolicy,
     /// Whether the next pass is planned while one is running.
-    pub async_scheduling: bool,
+    pub(crate) async_scheduling: bool,
 }
 
 /// Classes of device with defaults of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Device {
+pub(crate) enum Device {
     /// A GPU with 160 GiB or more: B200, B300, MI300X.
     #[serde(rename = "gpu_160gib")]
     Gpu160Gib,
@@ -75,7 +75,7 @@ pub enum Device {
 /// How an engine is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Usage {
+pub(crate) enum Usage {
     /// Behind the OpenAI-style server (`vllm serve`).
     Server,
     /// The offline class (`LLM`).
@@ -87,7 +87,7 @@ pub enum Usage {
 /// What vLLM's defaults aim at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum PerformanceMode {
+pub(crate) enum PerformanceMode {
     /// The plain defaults.
     Balanced,
     /// Twice the plain defaults.
@@ -97,7 +97,7 @@ pub enum PerformanceMode {
 /// The order of the queue and of preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum SchedulingPolicy {
+pub(crate) enum SchedulingPolicy {
     /// First come, first served.
     Fcfs,
     /// Smaller priority first, then earlier arrival.

@@ -22,7 +22,7 @@ mod shared_traces;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-pub(crate) use error::TraceError;
+pub use error::TraceError;
 
 use self::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
 use self::lines::Lines;

@@ -1,0 +1,105 @@
+//! The arguments. Flags only override fields of the scenario.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Rehearse an LLM deployment before anyone rents the GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "servesim", version, max_term_width = 100)]
+pub(super) struct Args {
+    /// Log to standard error: a level (info, debug), a filter as in RUST_LOG, or `pass` for one
+    /// line per forward pass.
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(super) log: Option<String>,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a scenario and report latencies, throughput and what they are made of.
+    Run(RunArgs),
+    /// Replay a trace with defaults for everything else.
+    Replay(ReplayArgs),
+    /// Replay recorded schedules of real engines and compare every line.
+    Conform(ConformArgs),
+    /// Print the JSON Schema of scenario files.
+    Schema,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// The scenario (YAML or JSON), or a report whose scenario is to be run again.
+    pub(super) scenario: PathBuf,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ReplayArgs {
+    /// The trace, plain or gzip; `-` is standard input.
+    pub(super) trace: PathBuf,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CommonArgs {
+    /// Set a field of the scenario, for example engine.vllm.max_num_seqs=64; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Also write report.json into this folder, which is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// How the report is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// The seed of every random stream.
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// Write one row per request (.csv or .jsonl, with .gz if compressed). `-` is JSON lines on
+    /// standard output; the report then goes to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub(super) requests: Option<PathBuf>,
+    /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
+    #[arg(long, value_name = "N|Ns")]
+    pub(super) warmup: Option<String>,
+    /// Count only requests that arrive in this part of the run, in seconds.
+    #[arg(long, value_name = "FROM:TO")]
+    pub(super) window: Option<String>,
+    /// Divide the time between arrivals by this.
+    #[arg(long, value_name = "FACTOR")]
+    pub(super) speedup: Option<f64>,
+    /// Replay only the first N requests.
+    #[arg(long, value_name = "N")]
+    pub(super) limit: Option<u64>,
+    /// Replay only the requests that arrive in this part of the trace, in seconds.
+    #[arg(long, value_name = "FROM:TO")]
+    pub(super) trace_window: Option<String>,
+    /// The format of the trace instead of the one its first line shows.
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) trace_format: Option<String>,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Tables for a terminal.
+    Table,
+    /// The whole report.
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ConformArgs {
+    /// Recorded cases, or folders that hold them.
+    #[arg(required = true, value_name = "PATH")]
+    pub(super) paths: Vec<PathBuf>,
+    /// Print only what differs, and the total.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}

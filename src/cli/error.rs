@@ -1,0 +1,52 @@
+//! What can go wrong on the command line, and the exit code it means.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::base::config::ConfigError;
+use crate::base::output::OutputError;
+use crate::conform::ConformError;
+use crate::kernel::error::RunError;
+use crate::scenario::ScenarioError;
+
+/// A command that came to no end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error("{}: {cause}", path.display())]
+    Config { path: PathBuf, cause: ConfigError },
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Conform(#[from] ConformError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error("{flag} {found}: expected {accepted}")]
+    Flag { flag: &'static str, found: String, accepted: &'static str },
+    #[error("standard output: {0}")]
+    Stdout(#[from] io::Error),
+}
+
+impl CliError {
+    /// 1: it could not finish. 2: the input is at fault.
+    pub(super) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Run(RunError::Engine(_) | RunError::Output(OutputError::Write { .. }))
+            | Self::Output(OutputError::Write { .. })
+            | Self::Stdout(_) => 1,
+            _ => 2,
+        }
+    }
+
+    /// Whether the reader of standard output has gone.
+    pub(super) fn is_broken_pipe(&self) -> bool {
+        let (Self::Stdout(source)
+        | Self::Output(OutputError::Write { source, .. })
+        | Self::Run(RunError::Output(OutputError::Write { source, .. }))) = self
+        else {
+            return false;
+        };
+        source.kind() == io::ErrorKind::BrokenPipe
+    }
+}

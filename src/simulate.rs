@@ -1,0 +1,248 @@
+//! One run of one resolved scenario, from its configuration to its report.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::base::ids::{EngineId, RequestId};
+use crate::base::output::OutputError;
+use crate::base::record::{Rejection, Unserved};
+use crate::base::time::{SimDuration, SimTime};
+use crate::engine::driver::Engine;
+use crate::engine::outbox::Outbox;
+use crate::engine::vllm::Vllm;
+use crate::engine::vllm::config::VllmConfig;
+use crate::kernel::error::RunError;
+use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
+use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
+use crate::metrics::requests::RequestSink;
+use crate::report::warning::Warning;
+use crate::report::{Host, Report, Subject, Timing, Title};
+use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
+use crate::timing::pricer::{Composition, HostTime, PassPricer};
+use crate::workload::request::RequestSpec;
+use crate::workload::trace::TraceSource;
+
+/// Hears how far a run has come.
+pub trait Progress {
+    /// `ended` requests are completed or rejected, and the clock stands at `simulated_s` seconds.
+    /// Called every few thousand passes.
+    fn update(&mut self, ended: u64, simulated_s: f64);
+}
+
+/// Progress that nobody follows.
+impl Progress for () {
+    fn update(&mut self, _ended: u64, _simulated_s: f64) {}
+}
+
+/// What a run is to leave behind beside its report.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
+    pub requests: Option<PathBuf>,
+}
+
+/// Runs a resolved scenario (see [`Scenario::resolve`]).
+///
+/// The report's `host.wall_ms` is left at 0: the clock on the wall belongs to the caller.
+///
+/// # Errors
+/// The workload cannot be read, a pass cannot be priced, or a result cannot be written. Then there
+/// is no result at all.
+pub fn simulate(
+    scenario: &Scenario,
+    extras: &Extras,
+    progress: &mut dyn Progress,
+) -> Result<Report, RunError> {
+    let WorkloadConfig::Trace(trace) = &scenario.workload;
+    let EngineConfig::Vllm(vllm) = &scenario.engine;
+    let mut source = TraceSource::open(trace)?;
+    let mut engines = [build_engine(scenario, vllm, EngineId(0))];
+    let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
+    for (id, engine) in (0..).zip(&engines) {
+        recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
+    }
+    let front_end = FrontEnd::Server {
+        model_len_max: vllm.max_model_len.expect("a resolved scenario has every value"),
+    };
+    let kernel = Kernel::new(&mut source, &mut engines, front_end, scenario.host.frontend());
+    let ending = kernel.run(&mut recorder)?;
+    let metrics = recorder.end(&ending)?;
+
+    let counts = source.counts();
+    let subject = Subject {
+        title: title(scenario, &trace.path, vllm, engines.len()),
+        scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
+        workload: json!({
+            "trace": trace.path,
+            "reader": source.describe(),
+            "rows": counts,
+        }),
+    };
+    let mut warnings = Vec::new();
+    if vllm.enable_prefix_caching && counts.requests > 0 && counts.requests_with_content == 0 {
+        warnings.push(Warning::NoPrefixIdentity {
+            input: counts.requests,
+            field: "engine.vllm.enable_prefix_caching".to_owned(),
+        });
+    }
+    if ending.ran_in_circles {
+        warnings.push(Warning::RanInCircles { field: "engine.vllm.num_gpu_blocks".to_owned() });
+    }
+    let host = host_facts(&engines, ending.events);
+    let timing = timing_facts(scenario, &engines);
+    Ok(Report::new(subject, metrics.finish(), timing, warnings, ending.digest, host))
+}
+
+fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId) -> Engine {
+    let scheduler = Vllm::new(vllm, scenario.host.detokenize());
+    let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
+    let provider = scenario.timing.provider(usable_blocks * u64::from(vllm.block_size));
+    let per_pass_ms = scenario.host.per_pass_host_ms;
+    let host = if vllm.async_scheduling {
+        HostTime::Hidden(per_pass_ms)
+    } else {
+        HostTime::Added(per_pass_ms)
+    };
+    Engine::new(id, Box::new(scheduler), PassPricer::new(provider, host))
+}
+
+fn title(scenario: &Scenario, trace: &Path, vllm: &VllmConfig, engines: usize) -> Title {
+    let trace = trace.file_name().map_or_else(|| "-".into(), |name| name.to_string_lossy());
+    let mode = if vllm.async_scheduling { "async" } else { "sync" };
+    let number = if engines == 1 { "1 engine".to_owned() } else { format!("{engines} engines") };
+    Title {
+        scenario: scenario.name.clone().unwrap_or_else(|| "replay".to_owned()),
+        engine: format!("vLLM 0.33.0 ({mode}), {number}"),
+        workload: if trace == "-" { "standard input".to_owned() } else { trace.into_owned() },
+    }
+}
+
+fn host_facts(engines: &[Engine], events: u64) -> Host {
+    let mut host = Host { events, ..Host::default() };
+    for engine in engines {
+        let effort = engine.effort();
+        host.passes += engine.passes();
+        host.price_lookups += engine.price_lookups();
+        host.requests_touched += effort.requests_touched;
+        host.blocks_touched += effort.blocks_touched;
+    }
+    host
+}
+
+fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
+    let mut mixed = Composition::default();
+    for engine in engines {
+        mixed.one_forward += engine.composition().one_forward;
+        mixed.sum += engine.composition().sum;
+    }
+    let mixed_rule = match mixed {
+        Composition { one_forward: 0, sum: 0 } => "none occurred",
+        Composition { sum: 0, .. } => "one forward",
+        _ => "sum of the two parts",
+    };
+    let lookups: u64 = engines.iter().map(Engine::price_lookups).sum();
+    Timing {
+        provider: scenario.timing.provider_name().to_owned(),
+        mixed_rule: mixed_rule.to_owned(),
+        evidence: json!({ "analytic": lookups, "mixed_passes": mixed }),
+    }
+}
+
+/// Takes down what happens in a run.
+struct Recorder<'a> {
+    metrics: Metrics,
+    rows: Option<RequestSink>,
+    progress: &'a mut dyn Progress,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(
+        config: &MetricsConfig,
+        extras: &Extras,
+        progress: &'a mut dyn Progress,
+    ) -> Result<Self, OutputError> {
+        // Files are opened before anything runs: a run is never lost for a missing folder.
+        let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
+        Ok(Self { metrics: Metrics::new(options(config)), rows, progress })
+    }
+
+    fn is_counted(&self, id: RequestId, arrival: SimTime) -> bool {
+        self.metrics.is_counted(id, arrival)
+    }
+
+    /// Takes down who is left, and puts the rows into their place.
+    fn end(mut self, ending: &Ending) -> Result<Metrics, OutputError> {
+        for request in &ending.unfinished {
+            self.metrics.unfinished(request.id, request.arrival);
+            let counted = self.is_counted(request.id, request.arrival);
+            if let Some(rows) = &mut self.rows {
+                rows.unfinished(request, counted)?;
+            }
+        }
+        assert_eq!(self.metrics.outcomes().total(), ending.input, "no request is lost");
+        if let Some(rows) = self.rows {
+            rows.close()?;
+        }
+        Ok(self.metrics)
+    }
+}
+
+impl Observer for Recorder<'_> {
+    fn is_counted(&self, request: &RequestSpec) -> bool {
+        self.metrics.is_counted(request.id, request.arrival)
+    }
+
+    fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {
+        self.metrics.rejected(request.id, request.arrival, why);
+        let counted = Observer::is_counted(self, request);
+        if let Some(rows) = &mut self.rows {
+            let unserved = Unserved {
+                id: request.id,
+                line: request.line,
+                engine: None,
+                arrival: request.arrival,
+                priority: request.priority,
+                prompt_tokens: request.prompt_tokens,
+            };
+            rows.rejected(&unserved, why, counted)?;
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
+        outbox.passes.iter().for_each(|pass| self.metrics.pass(pass));
+        outbox.token_gaps.iter().for_each(|&(gap, count)| self.metrics.token_gap(gap, count));
+        outbox.idle.iter().for_each(|&(engine, since)| self.metrics.idle(engine, since));
+        for record in &outbox.finished {
+            self.metrics.finished(record);
+            let counted = self.metrics.is_counted(record.id, record.arrival);
+            if let Some(rows) = &mut self.rows {
+                rows.finished(record, counted)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reached(&mut self, now: SimTime) {
+        let outcomes = self.metrics.outcomes();
+        self.progress.update(outcomes.completed + outcomes.rejected, now.as_s());
+    }
+}
+
+fn options(config: &MetricsConfig) -> MetricsOptions {
+    let seconds = |s: f64| SimDuration::from_ms(s * 1e3).expect("checked when resolved");
+    MetricsOptions {
+        warmup: config.warmup.map(|warmup| match warmup {
+            WarmupConfig::Requests(requests) => {
+                Warmup::Requests(requests.try_into().unwrap_or(u32::MAX))
+            }
+            WarmupConfig::Seconds(s) => Warmup::Time(seconds(s)),
+        }),
+        window: config.window.map(|window| Window {
+            from: SimTime::ZERO + seconds(window.from_s),
+            to: window.to_s.map(|s| SimTime::ZERO + seconds(s)),
+        }),
+        exact_limit: config.exact_samples_max as usize,
+    }
+}
