@@ -15,7 +15,11 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// `path` holds `found`, where `accepted` is expected.
-    pub(crate) fn new(path: &str, found: impl ToString, accepted: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        path: &str,
+        found: impl std::fmt::Display,
+        accepted: impl Into<String>,
+    ) -> Self {
         Self { path: path.to_owned(), found: found.to_string(), accepted: accepted.into() }
     }
 

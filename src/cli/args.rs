@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "servesim", version, max_term_width = 100)]
 pub(super) struct Args {
-    /// Log to standard error: a level (info, debug), a filter as in RUST_LOG, or `pass` for one
+    /// Log to standard error: a level (info, debug), a filter such as `servesim::pass=trace`, or `pass` for one
     /// line per forward pass.
     #[arg(long, global = true, value_name = "FILTER")]
     pub(super) log: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct ReplayArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CommonArgs {
-    /// Set a field of the scenario, for example engine.vllm.max_num_seqs=64; may be repeated.
+    /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     pub(super) set: Vec<String>,
     /// Also write report.json into this folder, which is made if need be.

@@ -122,16 +122,12 @@ fn warmup_assignment(text: &str) -> Result<Assignment, CliError> {
         found: text.to_owned(),
         accepted: "a number of requests (100) or of seconds (30s)",
     };
-    match text.strip_suffix('s') {
-        Some(seconds) => {
-            let seconds: f64 = seconds.trim().parse().map_err(|_| refused())?;
-            Ok(Assignment::of("metrics.warmup", json!({ "seconds": seconds })))
-        }
-        None => {
-            let requests: u64 = text.parse().map_err(|_| refused())?;
-            Ok(Assignment::of("metrics.warmup", json!({ "requests": requests })))
-        }
-    }
+    let warmup = if let Some(seconds) = text.strip_suffix('s') {
+        json!({ "seconds": seconds.trim().parse::<f64>().map_err(|_| refused())? })
+    } else {
+        json!({ "requests": text.parse::<u64>().map_err(|_| refused())? })
+    };
+    Ok(Assignment::of("metrics.warmup", warmup))
 }
 
 /// `60:600`, `60:` or `:600`, in seconds; an `s` behind a number is accepted.

@@ -85,22 +85,25 @@ impl Default for CaseConfig {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CaseTiming {
-    a_us: u32,
-    b_us: u32,
-    c_us: u32,
+    #[serde(rename = "a_us")]
+    pass_us: u32,
+    #[serde(rename = "b_us")]
+    token_us: u32,
+    #[serde(rename = "c_us")]
+    decode_us: u32,
 }
 
 impl Default for CaseTiming {
     fn default() -> Self {
-        Self { a_us: 1000, b_us: 0, c_us: 0 }
+        Self { pass_us: 1000, token_us: 0, decode_us: 0 }
     }
 }
 
 impl CaseTiming {
     fn ms(&self, passes: u32, prefill_tokens: u64, decodes: u32) -> f64 {
-        let us = u64::from(passes) * u64::from(self.a_us)
-            + u64::from(self.b_us) * prefill_tokens
-            + u64::from(self.c_us) * u64::from(decodes);
+        let us = u64::from(passes) * u64::from(self.pass_us)
+            + u64::from(self.token_us) * prefill_tokens
+            + u64::from(self.decode_us) * u64::from(decodes);
         us as f64 / 1e3
     }
 }

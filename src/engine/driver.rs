@@ -107,12 +107,11 @@ impl Engine {
             if outbox.is_full() {
                 return Ok(());
             }
-            match moment.phase {
-                Phase::Start => self.start_passes(moment.time, outbox)?,
-                _ => {
-                    self.complete_oldest(outbox);
-                    self.start = Some(moment.time);
-                }
+            if moment.phase == Phase::Start {
+                self.start_passes(moment.time, outbox)?;
+            } else {
+                self.complete_oldest(outbox);
+                self.start = Some(moment.time);
             }
         }
         Ok(())
@@ -234,7 +233,9 @@ impl Engine {
     /// Requests handed over that have not finished, by id.
     pub(crate) fn unfinished(&self) -> Vec<Unserved> {
         let mut unserved = self.scheduler.unfinished();
-        unserved.iter_mut().for_each(|request| request.engine = Some(self.id));
+        for request in &mut unserved {
+            request.engine = Some(self.id);
+        }
         unserved
     }
 

@@ -215,10 +215,9 @@ impl BlockKv {
             if blocks_end <= sequence.labelled {
                 continue;
             }
-            let mut place = tree.place_in(step.node, sequence.labelled);
-            for &block in &sequence.table[sequence.labelled as usize..blocks_end as usize] {
+            let blocks = &sequence.table[sequence.labelled as usize..blocks_end as usize];
+            for (place, &block) in (tree.place_in(step.node, sequence.labelled)..).zip(blocks) {
                 pool.label(block, step.node, place, tree);
-                place += 1;
             }
             *touched += u64::from(blocks_end - sequence.labelled);
             sequence.labelled = blocks_end;

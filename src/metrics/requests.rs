@@ -280,6 +280,9 @@ impl Write for Stream {
 
 #[cfg(test)]
 mod tests {
+    use crate::base::ids::{EngineId, RequestId};
+    use crate::base::time::SimTime;
+
     use std::io::Read;
 
     use super::*;
