@@ -67,7 +67,12 @@ impl OutFile {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let file = temporary_in(folder)?;
+        if !folder.is_dir() {
+            let what = format!("there is no folder {}", folder.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, what));
+        }
+        // What the system says, without the name of a file that nobody asked for.
+        let file = temporary_in(folder).map_err(|error| io::Error::from(error.kind()))?;
         Ok(Self::Temporary { file, target })
     }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::Outcome;
 use super::args::{CommonArgs, Format, ReplayArgs, RunArgs};
 use super::error::CliError;
 use super::progress::ProgressLine;
-use crate::base::output::OutputError;
+use crate::base::output::{OutFile, OutputError};
 use crate::report::Report;
 use crate::scenario::{Assignment, Scenario};
 use crate::simulate::{Extras, simulate};
@@ -41,7 +41,7 @@ fn execute(
     let scenario = scenario
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
-    let report_path = args.out.as_deref().map(prepare_folder).transpose()?;
+    let report_file = args.out.as_deref().map(ReportFile::create).transpose()?;
 
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
@@ -51,8 +51,8 @@ fn execute(
     let mut report = outcome?;
     report.set_wall_time(started.elapsed());
 
-    if let Some(path) = report_path {
-        report.save(&path)?;
+    if let Some(file) = report_file {
+        file.put(&report)?;
     }
     if args.requests.as_deref() == Some(Path::new("-")) {
         print(&report, args.format, &mut io::stderr().lock())?;
@@ -67,10 +67,57 @@ fn execute(
     Ok(Outcome::Done)
 }
 
-/// Makes the folder of the results and says where the report goes.
-fn prepare_folder(folder: &Path) -> Result<PathBuf, OutputError> {
-    fs::create_dir_all(folder).map_err(|source| OutputError::write(folder, source))?;
-    Ok(folder.join("report.json"))
+/// `report.json` in the folder of the results, opened before the run: a run is never lost for a folder
+/// that cannot be written. It appears when it is complete.
+struct ReportFile {
+    path: PathBuf,
+    file: OutFile,
+    /// Goes last: a folder with something in it stays.
+    made: MadeFolders,
+}
+
+impl ReportFile {
+    fn create(folder: &Path) -> Result<Self, OutputError> {
+        let made = MadeFolders::make(folder).map_err(|e| OutputError::write(folder, e))?;
+        let path = folder.join("report.json");
+        let file = OutFile::create(&path).map_err(|e| OutputError::write(&path, e))?;
+        Ok(Self { path, file, made })
+    }
+
+    fn put(self, report: &Report) -> Result<(), OutputError> {
+        let Self { path, file, made: _made } = self;
+        let put = || {
+            let mut out = BufWriter::new(file);
+            report.write_json(&mut out)?;
+            out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+        };
+        put().map_err(|e| OutputError::write(&path, e))
+    }
+}
+
+/// Folders made for the results, innermost first. Those that are left empty go again.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Makes `folder` and what is missing above it.
+    fn make(folder: &Path) -> io::Result<Self> {
+        if folder.exists() && !folder.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = Self(folder.ancestors().take_while(is_missing).map(Path::to_owned).collect());
+        fs::create_dir_all(folder)?;
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Not empty: then it holds a result.
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }
 
 fn print(report: &Report, format: Format, out: &mut dyn Write) -> io::Result<()> {
