@@ -1,3 +1,11 @@
 //! The integration tests: one binary, a module per question.
 
+mod analytic;
+mod cli;
+mod conformance;
+mod determinism;
+mod gates;
+mod properties;
 mod quickstart_trace;
+mod scenarios;
+mod support;
