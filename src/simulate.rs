@@ -10,8 +10,8 @@ use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
-use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
+use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
@@ -40,6 +40,20 @@ impl Progress for () {
 pub struct Extras {
     /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
     pub requests: Option<PathBuf>,
+    /// Plan and complete every request by itself in every pass. The result is the same; it takes
+    /// longer, and the log of passes needs it.
+    pub stepwise: bool,
+}
+
+impl Extras {
+    fn advance(&self) -> Advance {
+        // The log names every request of a pass, so somebody has to look at them.
+        if self.stepwise || tracing::enabled!(target: "servesim::pass", tracing::Level::TRACE) {
+            Advance::OneByOne
+        } else {
+            Advance::InStep
+        }
+    }
 }
 
 /// Runs a resolved scenario (see [`Scenario::resolve`]).
@@ -57,7 +71,7 @@ pub fn simulate(
     let WorkloadConfig::Trace(trace) = &scenario.workload;
     let EngineConfig::Vllm(vllm) = &scenario.engine;
     let mut source = TraceSource::open(trace)?;
-    let mut engines = [build_engine(scenario, vllm, EngineId(0))];
+    let mut engines = [build_engine(scenario, vllm, EngineId(0), extras.advance())];
     let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
     for (id, engine) in (0..).zip(&engines) {
         recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
@@ -94,8 +108,8 @@ pub fn simulate(
     Ok(Report::new(subject, metrics.finish(), timing, warnings, ending.digest, host))
 }
 
-fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId) -> Engine {
-    let scheduler = Vllm::new(vllm, scenario.host.detokenize());
+fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId, advance: Advance) -> Engine {
+    let scheduler = Vllm::new(vllm, scenario.host.detokenize(), advance);
     let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
     let provider = scenario.timing.provider(usable_blocks * u64::from(vllm.block_size));
     let per_pass_ms = scenario.host.per_pass_host_ms;

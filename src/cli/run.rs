@@ -45,7 +45,7 @@ fn execute(
 
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
-    let extras = Extras { requests: args.requests.clone() };
+    let extras = Extras { requests: args.requests.clone(), stepwise: args.stepwise };
     let outcome = simulate(&scenario, &extras, &mut line);
     line.clear();
     let mut report = outcome?;

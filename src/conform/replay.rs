@@ -18,8 +18,8 @@ use crate::engine::arena::Arrival;
 use crate::engine::driver::{Call, Engine};
 use crate::engine::error::EngineError;
 use crate::engine::outbox::Outbox;
-use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
+use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{FrontEnd, Kernel, Observer};
 use crate::timing::pricer::{HostTime, PassPricer};
@@ -51,7 +51,7 @@ pub(crate) fn replay(case: &Case, path: &Path) -> Result<Vec<Line>, ConformError
 }
 
 fn engine_for(case: &Case, config: &VllmConfig) -> Engine {
-    let scheduler = Vllm::new(config, SimDuration::ZERO);
+    let scheduler = Vllm::new(config, SimDuration::ZERO, Advance::OneByOne);
     let pricer = PassPricer::new(Arc::new(case.timing), HostTime::Added(0.0));
     Engine::new(EngineId(0), Box::new(scheduler), pricer)
 }

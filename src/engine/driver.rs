@@ -165,7 +165,7 @@ impl Engine {
             .map_err(|cause| EngineError::timing(start, cause))?;
         let end = start.checked_add(duration).ok_or_else(|| EngineError::clock(start))?;
         self.device_free = end;
-        self.passes += u64::from(!plan.rows.is_empty());
+        self.passes += u64::from(!plan.has_no_work());
         self.fruitless_passes = if plan.has_new_work { 0 } else { self.fruitless_passes + 1 };
         let levels = self.scheduler.levels();
         tracing::trace!(
@@ -204,7 +204,7 @@ impl Engine {
         for record in &mut outbox.finished[finished_before..] {
             record.engine = self.id;
         }
-        if !plan.rows.is_empty() {
+        if plan.prefill.requests + plan.decode.requests > 0 {
             outbox.passes.push(PassRecord {
                 engine: self.id,
                 start: span.start,

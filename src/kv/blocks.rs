@@ -195,6 +195,28 @@ impl BlockKv {
         *touched += u64::from(new_blocks);
     }
 
+    /// Takes `blocks` blocks without identity for requests that decode in step; whose they are is
+    /// said by [`BlockKv::recount`].
+    pub(crate) fn take_counted(&mut self, blocks: u32) {
+        debug_assert!(self.named.is_none());
+        self.counted_free -= blocks;
+    }
+
+    /// `slot` holds the blocks for its first `tokens` tokens, however they came to it.
+    pub(crate) fn recount(&mut self, slot: SlotId, tokens: u32) {
+        let blocks = tokens.div_ceil(self.block_tokens);
+        if self.named.is_some() {
+            debug_assert_eq!(self.held[slot.index()], blocks);
+        } else {
+            self.held[slot.index()] = blocks;
+        }
+    }
+
+    /// Whether blocks have identity: prefix caching is on.
+    pub(crate) const fn has_identity(&self) -> bool {
+        self.named.is_some()
+    }
+
     /// Labels the full blocks of `slot` within its first `tokens` tokens, from where it can be
     /// hit (R41).
     pub(crate) fn label(&mut self, slot: SlotId, tokens: u32) {

@@ -41,6 +41,8 @@ impl PrefillInterval {
 impl Vllm {
     /// Whether this call holds prefill back: it would come early, and somebody else can run.
     pub(super) fn holds_prefill(&self) -> bool {
-        self.interval.is_early() && self.running.iter().any(|&slot| !self.arena[slot].is_chunk)
+        let decodes = self.steady.size + self.leaving > 0
+            || self.running.iter().any(|&slot| !self.arena[slot].is_chunk);
+        self.interval.is_early() && decodes
     }
 }

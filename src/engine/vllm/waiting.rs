@@ -17,7 +17,7 @@ impl Vllm {
     /// Admits from the head of the queue while budget, seats and blocks last. The first head that
     /// does not fit ends the loop: nobody behind it is tried.
     pub(super) fn schedule_waiting(&mut self, call: &mut Call<'_>) {
-        while !call.budget.is_spent() && (self.running.len() as u32) < self.limits.active_max {
+        while !call.budget.is_spent() && self.running_requests() < self.limits.active_max {
             let Some(slot) = self.waiting.head() else { break };
             self.requests_touched += 1;
             let Some(admission) = self.fit(slot, call) else { break };
@@ -59,7 +59,7 @@ impl Vllm {
 
     /// Blocks that an admission may use: the watermark stays free while something runs (R36).
     fn spare_blocks(&self) -> u64 {
-        let watermark = if self.running.is_empty() { 0 } else { self.limits.watermark_blocks };
+        let watermark = if self.running_requests() == 0 { 0 } else { self.limits.watermark_blocks };
         self.kv.free_blocks().saturating_sub(watermark).into()
     }
 
@@ -82,6 +82,8 @@ impl Vllm {
             Entry::New
         };
         request.stage = Stage::Running;
+        request.order = self.admissions;
+        self.admissions += 1;
         request.computed_tokens = hit_tokens;
         // Full blocks can be hit from now on, by newcomers of this very call too (R41).
         self.kv.label(slot, (hit_tokens + tokens).min(known_tokens));
