@@ -20,6 +20,8 @@ pub(crate) struct Outbox {
     pub(crate) finished: Vec<RequestRecord>,
     /// Engines that hold no request from some instant on, until their next pass.
     pub(crate) idle: Vec<(EngineId, SimTime)>,
+    /// Whether the engine is to return as soon as a request has finished: somebody waits for it.
+    pub(crate) returns_ends: bool,
     /// Every decision, if somebody asked for them.
     pub(crate) log: Option<Vec<Decision>>,
 }
@@ -61,9 +63,9 @@ impl Outbox {
         Self { log: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Whether it should be emptied before more is told.
+    /// Whether it should be read before more is told.
     pub(crate) fn is_full(&self) -> bool {
-        self.passes.len() >= PASSES_MAX
+        self.passes.len() >= PASSES_MAX || (self.returns_ends && !self.finished.is_empty())
     }
 
     /// `count` counted requests got a token `gap` after their previous one.

@@ -84,8 +84,6 @@ pub(crate) struct Kernel<'a> {
     frontend_delay: SimDuration,
     queue: EventQueue,
     outbox: Outbox,
-    /// The next request of the source.
-    next: Option<RequestSpec>,
     next_engine: usize,
     ending: Ending,
     digest: Digest,
@@ -110,7 +108,6 @@ impl<'a> Kernel<'a> {
             frontend_delay,
             queue: EventQueue::default(),
             outbox: Outbox::default(),
-            next: None,
             next_engine: 0,
             ending: Ending::default(),
             digest: Digest::new(),
@@ -131,7 +128,8 @@ impl<'a> Kernel<'a> {
     /// # Panics
     /// If a request of the input is neither completed, nor rejected, nor unfinished.
     pub(crate) fn run(mut self, observer: &mut dyn Observer) -> Result<Ending, RunError> {
-        self.pull()?;
+        self.outbox.returns_ends = self.source.follows_ends();
+        self.announce()?;
         while let Some((source, moment)) = self.queue.pop() {
             self.ending.events += 1;
             self.ending.end = self.ending.end.max(moment.time);
@@ -162,11 +160,10 @@ impl<'a> Kernel<'a> {
         Ok(self.ending)
     }
 
-    /// Takes the next request from the source and announces its arrival.
-    fn pull(&mut self) -> Result<(), RunError> {
-        self.next = self.source.next_request()?;
-        if let Some(request) = &self.next {
-            let time = request.arrival + self.frontend_delay;
+    /// Puts the next arrival of the source into the queue.
+    fn announce(&mut self) -> Result<(), RunError> {
+        if let Some(arrival) = self.source.next_arrival()? {
+            let time = arrival + self.frontend_delay;
             let moment = Moment { time, phase: Phase::Arrival, source: 0 };
             self.queue.set(Source::Arrivals, moment);
         }
@@ -175,12 +172,15 @@ impl<'a> Kernel<'a> {
 
     /// The next request enters the deployment.
     fn deliver(&mut self, now: SimTime, observer: &mut dyn Observer) -> Result<(), RunError> {
-        let request = self.next.take().expect("an arrival was announced with its request");
+        let request = self.source.take();
         self.ending.input += 1;
         match self.admit(&request) {
             Err(why) => {
                 self.ending.rejected += 1;
                 observer.rejected(&request, why)?;
+                if self.source.follows_ends() {
+                    self.source.ended(request.id, now);
+                }
             }
             Ok(max_tokens) => {
                 let id = EngineId(self.next_engine as u32);
@@ -195,7 +195,7 @@ impl<'a> Kernel<'a> {
                 self.rekey(id);
             }
         }
-        self.pull()
+        self.announce()
     }
 
     fn admit(&self, request: &RequestSpec) -> Result<u32, Rejection> {
@@ -231,6 +231,12 @@ impl<'a> Kernel<'a> {
             times.iter().for_each(|time| self.digest.add(time.as_ns()));
         }
         observer.told(&self.outbox)?;
+        if self.source.follows_ends() && !self.outbox.finished.is_empty() {
+            for record in &self.outbox.finished {
+                self.source.ended(record.id, record.last_token);
+            }
+            self.announce()?;
+        }
         self.outbox.clear();
         Ok(())
     }

@@ -7,7 +7,15 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 4] = ["workload", "engine", "timing", "metrics.warmup"];
+const CHOICES: [&str; 7] = [
+    "workload",
+    "workload.synthetic.prompt_tokens",
+    "workload.synthetic.output_tokens",
+    "workload.synthetic.arrivals",
+    "engine",
+    "timing",
+    "metrics.warmup",
+];
 
 /// An assignment to one field of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
