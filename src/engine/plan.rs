@@ -81,6 +81,11 @@ impl PassPlan {
         self.rows.is_empty() && self.steady == 0
     }
 
+    /// Whether it holds requests that decode in step, and nobody else.
+    pub(crate) fn is_all_steady(&self) -> bool {
+        self.steady > 0 && self.rows.is_empty() && self.preempted.is_empty()
+    }
+
     /// Adds the work of a row.
     pub(crate) fn add_work(&mut self, row: &Row) {
         if row.is_decode {

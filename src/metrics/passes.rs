@@ -80,7 +80,7 @@ fn kind(pass: &PassRecord) -> usize {
 }
 
 impl Passes {
-    /// Takes in one pass. The passes of one engine come in order of their start.
+    /// Takes in one pass, or several alike. Those of one engine come in order of their start.
     #[inline]
     pub(crate) fn add(&mut self, pass: &PassRecord) {
         let busy = pass.end.since(pass.start);
@@ -89,11 +89,16 @@ impl Passes {
         engine.hold_to(pass.start);
         engine.first_start.get_or_insert(pass.start);
         engine.last_end = engine.last_end.max(pass.end);
-        engine.passes += 1;
+        engine.passes += pass.passes;
         engine.busy += busy;
-        engine.used_blocks.set(pass.used_blocks);
         engine.running.set(pass.running);
         engine.waiting.set(pass.waiting);
+        // Of several passes, only the KV level changes from one to the next.
+        engine.used_blocks.set(0);
+        engine.hold_to(pass.last_start);
+        engine.used_blocks.area += pass.used_block_ns;
+        engine.used_blocks.set(pass.used_blocks_max);
+        engine.used_blocks.set(pass.used_blocks);
     }
 
     /// From `since` to its next pass, `engine` holds nothing.
@@ -148,11 +153,11 @@ impl Passes {
 impl KindTotals {
     #[inline]
     fn add(&mut self, pass: &PassRecord, busy: SimDuration) {
-        self.count += 1;
+        self.count += pass.passes;
         self.busy += busy;
-        self.prefill_tokens += u64::from(pass.prefill_tokens);
-        self.decode_tokens += u64::from(pass.decode_tokens);
-        self.decode_requests += u64::from(pass.decode_requests);
+        self.prefill_tokens += u64::from(pass.prefill_tokens) * pass.passes;
+        self.decode_tokens += u64::from(pass.decode_tokens) * pass.passes;
+        self.decode_requests += u64::from(pass.decode_requests) * pass.passes;
     }
 
     fn summary(self) -> PassKindSummary {
@@ -222,13 +227,17 @@ mod tests {
     fn pass(engine: u32, start_ms: u64, end_ms: u64, levels: [u32; 3]) -> PassRecord {
         PassRecord {
             engine: EngineId(engine),
+            passes: 1,
             start: SimTime::from_ns(start_ms * MS),
+            last_start: SimTime::from_ns(start_ms * MS),
             end: SimTime::from_ns(end_ms * MS),
             prefill_requests: 0,
             prefill_tokens: 0,
             decode_requests: levels[1],
             decode_tokens: levels[1],
             used_blocks: levels[0],
+            used_blocks_max: levels[0],
+            used_block_ns: 0,
             running: levels[1],
             waiting: levels[2],
         }
@@ -249,6 +258,20 @@ mod tests {
         assert_eq!(engines[0].waiting, Level { mean: Some(0.5), max: Some(1) });
         // Busy 4 + 10 of the 20 ms from the first start to the last end.
         assert_eq!((total.span_ms, total.busy_ms, total.busy_ratio), (20.0, 14.0, Some(0.7)));
+    }
+
+    #[test]
+    fn passes_in_a_row_count_as_they_would_one_by_one() {
+        let [mut one_by_one, mut in_a_row] = [Passes::default(), Passes::default()];
+        let alone = [(0, 4, 8), (4, 9, 11), (9, 20, 10)];
+        for (start, end, used) in alone {
+            one_by_one.add(&pass(0, start, end, [used, 2, 1]));
+        }
+        let mut record = pass(0, 0, 4, [8, 2, 1]);
+        record.extend(SimTime::from_ns(9 * MS), 11);
+        record.extend(SimTime::from_ns(20 * MS), 10);
+        in_a_row.add(&record);
+        assert_eq!(one_by_one.finish(), in_a_row.finish());
     }
 
     #[test]

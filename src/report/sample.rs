@@ -36,13 +36,17 @@ pub(super) fn run() -> RunSummary {
     ] {
         metrics.pass(&PassRecord {
             engine: EngineId(0),
+            passes: 1,
             start: at(start),
+            last_start: at(start),
             end: at(end),
             prefill_requests: u32::from(prefill > 0),
             prefill_tokens: prefill,
             decode_requests: decode,
             decode_tokens: decode,
             used_blocks,
+            used_blocks_max: used_blocks,
+            used_block_ns: 0,
             running: u32::from(prefill > 0) + decode,
             waiting,
         });

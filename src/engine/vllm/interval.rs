@@ -24,6 +24,11 @@ impl PrefillInterval {
         !self.has_backlog && self.executed + 1 - self.last_with_prefill < self.passes
     }
 
+    /// Whether passes without prefill do nothing but count, while `waiting` requests wait.
+    pub(crate) const fn only_counts(&self, waiting: u32) -> bool {
+        self.passes == 1 || waiting == 0 && !self.has_backlog
+    }
+
     /// The waiting loop ran without being held, and left requests in the queue or not.
     pub(crate) fn note_backlog(&mut self, has_backlog: bool) {
         self.has_backlog = has_backlog;

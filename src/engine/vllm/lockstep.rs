@@ -34,13 +34,13 @@ pub(super) struct Grant {
 
 /// What a pass does to single members, in order of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
-    member: Member,
+pub(super) struct Event {
+    pub(super) member: Member,
     deed: Deed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Deed {
+pub(super) enum Deed {
     TakeBlock,
     LabelBlock,
     Finish,
@@ -50,7 +50,7 @@ enum Deed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     grants: Vec<Grant>,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
     members: Vec<Member>,
 }
 
@@ -219,14 +219,14 @@ impl Vllm {
     }
 
     /// Notes `deed` for the members that have filled their blocks before pass `pass`.
-    fn note_events(&mut self, pass: u64, deed: Deed) {
+    pub(super) fn note_events(&mut self, pass: u64, deed: Deed) {
         let members = self.steady.needing_blocks(pass, &self.arena);
         let before = self.scratch.events.len();
         self.scratch.events.extend(members.map(|member| Event { member, deed }));
         self.requests_touched += (self.scratch.events.len() - before) as u64;
     }
 
-    fn do_when_planning(&mut self, Event { member, deed }: Event) {
+    pub(super) fn do_when_planning(&mut self, Event { member, deed }: Event) {
         match deed {
             Deed::TakeBlock => self.kv.grow(member.slot, 1),
             Deed::LabelBlock => {
@@ -357,7 +357,11 @@ impl Vllm {
         self.clear_away(&plan.rows);
     }
 
-    fn do_when_completing(&mut self, Event { member, deed }: Event, outbox: &mut Outbox) {
+    pub(super) fn do_when_completing(
+        &mut self,
+        Event { member, deed }: Event,
+        outbox: &mut Outbox,
+    ) {
         let slot = member.slot;
         match deed {
             Deed::LabelBlock => {

@@ -16,6 +16,7 @@
 //! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
 
 pub(crate) mod config;
+mod decode_run;
 mod interval;
 mod lockstep;
 mod output;
@@ -29,8 +30,11 @@ use crate::base::ids::SlotId;
 use crate::base::record::Unserved;
 use crate::base::time::{SimDuration, SimTime};
 use crate::kv::blocks::BlockKv;
+use crate::timing::work::DecodeWork;
 
 use super::arena::{Arena, Arrival};
+use super::decode_clock::DecodeClock;
+use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
 use super::{Effort, Levels, Scheduler};
@@ -279,6 +283,19 @@ impl Scheduler for Vllm {
         } else {
             self.complete_around_steady(plan, span, outbox);
         }
+    }
+
+    fn run_decodes(&mut self, clock: &mut DecodeClock<'_>) -> Result<(), EngineError> {
+        self.run_steady(clock)
+    }
+
+    fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork) {
+        plan.clear();
+        plan.pass = self.planned_passes - 1 - back;
+        plan.steady = self.steady.size;
+        plan.steady_counted = self.steady.counted;
+        plan.decode = *work;
+        plan.has_new_work = true;
     }
 
     fn depth(&self) -> usize {

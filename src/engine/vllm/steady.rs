@@ -143,6 +143,17 @@ impl SteadySet {
         bucket.members.iter().copied().filter(|member| member.is_alive(arena))
     }
 
+    /// The pass that brings the first last token of a member.
+    pub(super) fn first_end(&mut self, arena: &Arena) -> Option<u64> {
+        while let Some(&Reverse(end)) = self.ends.peek() {
+            if end.member.is_alive(arena) {
+                return Some(end.pass);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
     /// Takes out the next member whose last token comes with pass `pass`, in order of admission.
     pub(super) fn pop_end(&mut self, pass: u64, arena: &Arena) -> Option<Member> {
         while let Some(&Reverse(end)) = self.ends.peek() {
