@@ -55,6 +55,7 @@ pub(crate) struct Engine {
     pricer: PassPricer,
     /// Passes planned and not completed, oldest first.
     in_flight: VecDeque<Flight>,
+    #[expect(clippy::vec_box, reason = "plans move between here and a flight as pointers")]
     spare_plans: Vec<Box<PassPlan>>,
     /// When the last planned pass ends.
     device_free: SimTime,
@@ -179,7 +180,7 @@ impl Engine {
             self.scheduler.restore_plan(&mut plan, back, &planned.work);
             let Standing { used_blocks, running, waiting } = planned.standing;
             let free_blocks = levels.usable_blocks - used_blocks;
-            let levels = Levels { free_blocks, running, waiting, ..levels };
+            let levels = Levels { running, waiting, free_blocks, ..levels };
             self.in_flight.push_back(Flight { plan, span: planned.span, levels });
         }
         Ok(true)
