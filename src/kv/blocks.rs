@@ -132,6 +132,7 @@ impl BlockKv {
             sequence.know_output(tree);
         }
         let mut hit = Hit::default();
+        let mut missing = None;
         for step in &sequence.path {
             let blocks_end = (step.end_tokens / self.block_tokens).min(blocks_max);
             if hit.blocks == blocks_end {
@@ -148,10 +149,18 @@ impl BlockKv {
                 hit.resting += u32::from(pool.is_resting(block));
             }
             if hit.blocks < blocks_end {
+                missing = Some((step.node, tree.place_in(step.node, hit.blocks)));
                 break;
             }
         }
+        tree.await_copy(missing);
         hit
+    }
+
+    /// Whether the latest [`BlockKv::look_up`] might find more now, or find it at other blocks.
+    /// Blocks that are reused can only make it find less.
+    pub(crate) fn has_news(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.tree.has_news())
     }
 
     /// Gives `slot` the blocks of `hit`, found just now, and `new_blocks` more (R38).

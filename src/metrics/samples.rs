@@ -73,8 +73,9 @@ impl Samples {
     #[cold]
     fn compact(&mut self) {
         let Store::Exact(pairs) = &mut self.store else { return };
-        // Equal values are merged, so their order does not matter.
-        pairs.sort_unstable_by_key(|pair| pair.0);
+        // After an earlier compaction most of the buffer is one sorted run, and the gaps of a run
+        // of decode passes rise: the stable sort finds such runs and keeps them.
+        pairs.sort_by_key(|pair| pair.0);
         pairs.dedup_by(|next, kept| {
             if next.0 != kept.0 {
                 return false;

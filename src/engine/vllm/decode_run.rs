@@ -6,6 +6,7 @@
 
 use super::Vllm;
 use super::lockstep::Deed;
+use super::waiting::Offer;
 use crate::base::time::SimTime;
 use crate::engine::decode_clock::{DecodeClock, Standing};
 use crate::engine::error::EngineError;
@@ -28,6 +29,10 @@ impl Vllm {
             kv_tokens: self.steady.kv_tokens,
         };
         while self.planned_passes <= last_pass && clock.may_plan() {
+            // A block that was labelled in the run may let somebody in.
+            if standing.waiting > 0 && self.kv.has_news() {
+                break;
+            }
             if !self.take_blocks_in_step() {
                 break;
             }
@@ -57,10 +62,14 @@ impl Vllm {
         }
         let budget = self.limits.scheduled_tokens.min(self.limits.batched_tokens);
         let waiting = self.waiting.len() as u32;
-        let nobody_enters = waiting == 0
+        let budget_tokens = budget.checked_sub(self.steady.size)?;
+        let nobody_enters = budget_tokens == 0
             || self.steady.size >= self.limits.active_max
-            || self.steady.size == budget;
-        if self.steady.size > budget || !nobody_enters || !self.interval.only_counts(waiting) {
+            || self.waiting.head().is_none_or(|head| {
+                let cap_tokens = self.long_prefill_cap();
+                self.is_stuck(head, Offer { budget_tokens, cap_tokens, holds_prefill: false })
+            });
+        if !nobody_enters || !self.interval.only_counts(waiting) {
             return None;
         }
         // The pass with a last token is completed by itself. With two passes, the one behind it

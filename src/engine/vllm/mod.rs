@@ -43,6 +43,7 @@ use interval::PrefillInterval;
 use lockstep::{Ending, LeftRows, Scratch};
 use queue::WaitingQueue;
 use steady::{Member, SteadySet};
+use waiting::StuckHead;
 
 /// How passes are computed. What comes out is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +76,7 @@ pub(crate) struct Vllm {
     /// Finished requests that the pass in flight computes in vain.
     in_vain: Vec<Member>,
     left_rows: Option<LeftRows>,
+    stuck_head: Option<StuckHead>,
     scratch: Scratch,
     planned_passes: u64,
     completed_passes: u64,
@@ -147,6 +149,7 @@ impl Vllm {
             leaving: 0,
             in_vain: Vec::new(),
             left_rows: None,
+            stuck_head: None,
             scratch: Scratch::default(),
             planned_passes: 0,
             completed_passes: 0,
