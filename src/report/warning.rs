@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "all of the 4 requests were left out of the statistics; see `warmup`",
+                "all of the 4 requests were left out of the statistics; see `metrics.warmup`",
                 "1 request rejected (1 prompt_too_long); see `engine.vllm.max_model_len`",
                 "no latency includes the 1 request that never finished; see `engine.vllm.num_gpu_blocks`",
                 "too many values to keep: percentiles of itl_ms, e2e_ms are within 0.1 %; see \
@@ -203,7 +203,7 @@ mod tests {
             json,
             r#"{"kind":"rejected_requests","rejected":1,"by_reason":{"prompt_too_long":1},"#
                 .to_owned()
-                + r#""field":"max_model_len"}"#
+                + r#""field":"engine.vllm.max_model_len"}"#
         );
     }
 }
