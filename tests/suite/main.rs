@@ -1,3 +1,5 @@
 //! The integration tests: one binary, a module per question.
 
+mod docs;
+mod layers;
 mod quickstart_trace;
