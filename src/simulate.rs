@@ -155,6 +155,15 @@ impl Run {
         if ending.ran_in_circles {
             warnings.push(Warning::RanInCircles { field: "engine.vllm.num_gpu_blocks".to_owned() });
         }
+        let summary = metrics.finish();
+        // A pool that is too small for a request is refused at the start, so that only a prompt
+        // that may not be split can block the queue (R14, R92).
+        let keeper = if vllm.enable_chunked_prefill {
+            "engine.vllm.num_gpu_blocks"
+        } else {
+            "engine.vllm.max_num_scheduled_tokens"
+        };
+        warnings.extend(Warning::of_unfinished(&summary, keeper));
         let subject = Subject {
             title: title(scenario, vllm, engines.len(), workload.name),
             scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
@@ -162,7 +171,7 @@ impl Run {
         };
         let host = host_facts(&engines, ending.events);
         let timing = timing_facts(scenario, &engines);
-        Report::new(subject, metrics.finish(), timing, warnings, ending.digest, host)
+        Report::new(subject, summary, timing, warnings, ending.digest, host)
     }
 }
 
@@ -284,7 +293,9 @@ impl Observer for Recorder<'_> {
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         outbox.passes.iter().for_each(|pass| self.metrics.pass(pass));
         outbox.token_gaps.iter().for_each(|&(gap, count)| self.metrics.token_gap(gap, count));
-        outbox.idle.iter().for_each(|&(engine, since)| self.metrics.idle(engine, since));
+        for &(engine, since, waiting) in &outbox.idle {
+            self.metrics.idle(engine, since, waiting);
+        }
         for record in &outbox.finished {
             self.metrics.finished(record);
             let counted = self.metrics.is_counted(record.id, record.arrival);

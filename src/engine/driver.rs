@@ -194,8 +194,11 @@ impl Engine {
                 break;
             }
         }
-        if self.in_flight.is_empty() && self.scheduler.levels().running == 0 {
-            outbox.idle.push((self.id, now));
+        if self.in_flight.is_empty() {
+            let Levels { running, waiting, .. } = self.scheduler.levels();
+            if running == 0 {
+                outbox.idle.push((self.id, now, waiting));
+            }
         }
         Ok(())
     }

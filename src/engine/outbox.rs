@@ -18,8 +18,9 @@ pub(crate) struct Outbox {
     pub(crate) token_gaps: Vec<(SimDuration, u64)>,
     /// Requests that finished.
     pub(crate) finished: Vec<RequestRecord>,
-    /// Engines that hold no request from some instant on, until their next pass.
-    pub(crate) idle: Vec<(EngineId, SimTime)>,
+    /// Engines that run no request from some instant on, until their next pass, with the number of
+    /// those that wait.
+    pub(crate) idle: Vec<(EngineId, SimTime, u32)>,
     /// Whether the engine is to return as soon as a request has finished: somebody waits for it.
     pub(crate) returns_ends: bool,
     /// Every decision, if somebody asked for them.

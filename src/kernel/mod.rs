@@ -69,7 +69,7 @@ pub(crate) struct Ending {
     pub(crate) ran_in_circles: bool,
     /// When the last event happened.
     pub(crate) end: SimTime,
-    /// Digest of everything that was decided.
+    /// Digest of every pass, and of what became of every request.
     pub(crate) digest: u64,
     /// Events taken from the queue.
     pub(crate) events: u64,
@@ -86,6 +86,8 @@ pub(crate) struct Kernel<'a> {
     outbox: Outbox,
     next_engine: usize,
     ending: Ending,
+    /// Digest of who was refused and why.
+    refused: Digest,
 }
 
 impl<'a> Kernel<'a> {
@@ -109,6 +111,7 @@ impl<'a> Kernel<'a> {
             outbox: Outbox::default(),
             next_engine: 0,
             ending: Ending::default(),
+            refused: Digest::new(),
         }
     }
 
@@ -143,13 +146,14 @@ impl<'a> Kernel<'a> {
                 }
             }
         }
-        let mut digest = Digest::new();
+        let mut digest = self.refused;
         for engine in self.engines.iter() {
             digest.add(engine.digest());
             self.ending.unfinished.extend(engine.unfinished());
             self.ending.ran_in_circles |= engine.runs_in_circles();
         }
         self.ending.unfinished.sort_unstable_by_key(|request| request.id);
+        self.ending.unfinished.iter().for_each(|request| digest.add(request.id.0.into()));
         self.ending.digest = digest.finish();
         let Ending { input, completed, rejected, ref unfinished, .. } = self.ending;
         assert_eq!(
@@ -177,6 +181,7 @@ impl<'a> Kernel<'a> {
         match self.admit(&request) {
             Err(why) => {
                 self.ending.rejected += 1;
+                self.refused.add(u64::from(request.id.0) << 32 | why as u64);
                 observer.rejected(&request, why)?;
                 if self.source.follows_ends() {
                     self.source.ended(request.id, now);

@@ -16,7 +16,7 @@ use super::summary::{EngineSummary, KvSummary, Level, PassKindSummary, PassesSum
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
     /// By [`kind`].
-    kinds: [KindTotals; 4],
+    kinds: [KindTotals; 3],
     engines: Vec<EngineTotals>,
 }
 
@@ -74,9 +74,13 @@ impl Gauge {
     }
 }
 
-/// Index of a pass's kind: bit 0 for prefill work, bit 1 for decode work.
+/// Index of a pass's kind: prefill only, decode only, or both.
 fn kind(pass: &PassRecord) -> usize {
-    usize::from(pass.prefill_requests > 0) | usize::from(pass.decode_requests > 0) << 1
+    match (pass.prefill_requests > 0, pass.decode_requests > 0) {
+        (_, false) => 0,
+        (false, true) => 1,
+        (true, true) => 2,
+    }
 }
 
 impl Passes {
@@ -101,13 +105,13 @@ impl Passes {
         engine.used_blocks.set(pass.used_blocks);
     }
 
-    /// From `since` to its next pass, `engine` holds nothing.
-    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime) {
+    /// From `since` to its next pass, `engine` holds nothing and runs nobody; so many wait.
+    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
         let engine = self.engine(engine);
         engine.hold_to(since);
-        for gauge in engine.gauges() {
-            gauge.set(0);
-        }
+        engine.used_blocks.set(0);
+        engine.running.set(0);
+        engine.waiting.set(waiting);
     }
 
     /// The pool of `engine` has `blocks` blocks to give.
@@ -134,7 +138,7 @@ impl Passes {
             .enumerate()
             .map(|(id, engine)| engine.summary(id as u32, end, span))
             .collect();
-        let [empty, prefill_only, decode_only, mixed] = self.kinds.map(KindTotals::summary);
+        let [prefill_only, decode_only, mixed] = self.kinds.map(KindTotals::summary);
         let busy = self.kinds.iter().fold(SimDuration::ZERO, |sum, kind| sum + kind.busy);
         let passes = PassesSummary {
             total: self.kinds.iter().map(|kind| kind.count).sum(),
@@ -144,7 +148,6 @@ impl Passes {
             prefill_only,
             decode_only,
             mixed,
-            empty,
         };
         (passes, engines)
     }
@@ -278,7 +281,7 @@ mod tests {
     fn an_idle_engine_holds_nothing() {
         let mut passes = Passes::default();
         passes.add(&pass(0, 0, 4, [8, 2, 0]));
-        passes.idle(EngineId(0), SimTime::from_ns(4 * MS));
+        passes.idle(EngineId(0), SimTime::from_ns(4 * MS), 0);
         passes.add(&pass(0, 12, 16, [8, 2, 0]));
         let (_, engines) = passes.finish();
         // 8 blocks for 4 + 4 of 16 ms.
@@ -291,7 +294,7 @@ mod tests {
         let mut passes = Passes::default();
         passes.set_capacity(EngineId(2), 100);
         passes.add(&pass(0, 0, 10, [10, 1, 0]));
-        passes.idle(EngineId(0), SimTime::from_ns(10 * MS));
+        passes.idle(EngineId(0), SimTime::from_ns(10 * MS), 0);
         passes.add(&pass(1, 5, 20, [10, 1, 0]));
         let (total, engines) = passes.finish();
         let means: Vec<_> = engines.iter().map(|engine| engine.kv.used_blocks.mean).collect();
@@ -311,11 +314,10 @@ mod tests {
         passes.add(&prefill(pass(0, 10, 16, [1, 3, 0])));
         passes.add(&pass(0, 16, 18, [1, 4, 0]));
         passes.add(&pass(0, 18, 24, [1, 2, 0]));
-        passes.add(&pass(0, 24, 25, [1, 0, 0]));
         let (total, _) = passes.finish();
-        let counts = [total.prefill_only, total.decode_only, total.mixed, total.empty];
-        assert_eq!(counts.map(|kind| kind.count), [1, 2, 1, 1]);
-        assert_eq!(total.total, 5);
+        let counts = [total.prefill_only, total.decode_only, total.mixed];
+        assert_eq!(counts.map(|kind| kind.count), [1, 2, 1]);
+        assert_eq!(total.total, 4);
         assert_eq!(total.decode_only.pass_ms_mean, Some(4.0));
         assert_eq!(total.decode_only.decode_requests_mean, Some(3.0));
         assert_eq!(total.mixed.prefill_tokens_mean, Some(100.0));

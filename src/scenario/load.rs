@@ -60,6 +60,10 @@ fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioEr
         serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
             unknown("choice", variant, expected)
         }
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => match key {
+            Some(key) => format!("`{key}` is there twice"),
+            None => "the same key is there twice".to_owned(),
+        },
         _ => match word_at(text, line, column) {
             Some(word) => format!("{message}, found `{word}`"),
             None => message,

@@ -154,7 +154,8 @@ impl Scenario {
     #[must_use]
     pub fn replay(trace: &Path) -> Self {
         let trace = TraceConfig { path: trace.to_owned(), ..TraceConfig::default() };
-        Self { workload: WorkloadConfig::Trace(trace), ..Self::default() }
+        let name = Some("replay".to_owned());
+        Self { name, workload: WorkloadConfig::Trace(trace), ..Self::default() }
     }
 
     /// The same scenario with every absent value filled in. Relative paths are made absolute:

@@ -42,22 +42,18 @@ impl Assignment {
             Value::Null
         } else {
             serde_saphyr::from_str(value).map_err(|error| ScenarioError::Assignment {
-                text: text.to_owned(),
+                text: format!("--set {text}"),
                 field: path.join("."),
                 what: error.without_snippet().to_string(),
             })?
         };
-        Ok(Self { text: text.to_owned(), path, value })
+        Ok(Self { text: format!("--set {text}"), path, value })
     }
 
-    /// An assignment from a flag of its own.
-    pub(crate) fn of(path: &str, value: impl Into<Value>) -> Self {
+    /// An assignment by a flag of its own, which errors call `flag`.
+    pub(crate) fn by_flag(flag: String, path: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
-        Self {
-            text: format!("{path}={value}"),
-            path: path.split('.').map(str::to_owned).collect(),
-            value,
-        }
+        Self { text: flag, path: path.split('.').map(str::to_owned).collect(), value }
     }
 
     fn apply_to(&self, root: &mut Value) -> Result<(), String> {

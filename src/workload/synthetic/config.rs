@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::base::time::SimTime;
 
 /// Made-up load. Its prompts share nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +42,7 @@ pub(crate) enum ArrivalsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ConstantConfig {
-    /// Requests per second; above 0.
+    /// Requests per second, from 0.001 on.
     pub(crate) requests_per_s: f64,
 }
 
@@ -88,11 +89,15 @@ impl SyntheticConfig {
         }
         match self.arrivals {
             ArrivalsConfig::Constant(rate) => {
-                // The slowest rate whose last arrival is still within a century.
-                let slowest = f64::from(self.requests) / 3.15e9;
-                if !(rate.requests_per_s >= slowest && rate.requests_per_s <= 1e9) {
-                    let path = "arrivals.constant.requests_per_s";
-                    let accepted = format!("a number from {slowest:e} to 1e9");
+                let path = "arrivals.constant.requests_per_s";
+                if !(1e-3..=1e9).contains(&rate.requests_per_s) {
+                    let accepted = "a number from 0.001 to 1000000000";
+                    return Err(ConfigError::new(path, rate.requests_per_s, accepted));
+                }
+                // What a run adds to the last arrival still fits the clock.
+                let last_s = f64::from(self.requests) / rate.requests_per_s;
+                if last_s > SimTime::LATEST_INPUT.as_s() {
+                    let accepted = "a rate at which the last request arrives within 100 years";
                     return Err(ConfigError::new(path, rate.requests_per_s, accepted));
                 }
             }
