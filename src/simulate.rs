@@ -1,8 +1,8 @@
 //! One run of one resolved scenario, from its configuration to its report.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::output::OutputError;
@@ -10,8 +10,8 @@ use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
-use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
+use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
@@ -21,6 +21,8 @@ use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
 use crate::timing::pricer::{Composition, HostTime, PassPricer};
 use crate::workload::request::RequestSpec;
+use crate::workload::source::RequestSource;
+use crate::workload::synthetic::SyntheticSource;
 use crate::workload::trace::TraceSource;
 
 /// Hears how far a run has come.
@@ -40,6 +42,20 @@ impl Progress for () {
 pub struct Extras {
     /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
     pub requests: Option<PathBuf>,
+    /// Plan and complete every request by itself in every pass. The result is the same; it takes
+    /// longer, and the log of passes needs it.
+    pub stepwise: bool,
+}
+
+impl Extras {
+    fn advance(&self) -> Advance {
+        // The log names every request of a pass, so somebody has to look at them.
+        if self.stepwise || tracing::enabled!(target: "servesim::pass", tracing::Level::TRACE) {
+            Advance::OneByOne
+        } else {
+            Advance::InStep
+        }
+    }
 }
 
 /// Runs a resolved scenario (see [`Scenario::resolve`]).
@@ -54,48 +70,113 @@ pub fn simulate(
     extras: &Extras,
     progress: &mut dyn Progress,
 ) -> Result<Report, RunError> {
-    let WorkloadConfig::Trace(trace) = &scenario.workload;
-    let EngineConfig::Vllm(vllm) = &scenario.engine;
-    let mut source = TraceSource::open(trace)?;
-    let mut engines = [build_engine(scenario, vllm, EngineId(0))];
-    let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
-    for (id, engine) in (0..).zip(&engines) {
-        recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
+    match &scenario.workload {
+        WorkloadConfig::Trace(config) => {
+            let mut source = TraceSource::open(config)?;
+            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let counts = source.counts();
+            let name = match config.path.file_name() {
+                Some(name) if name != "-" => name.to_string_lossy().into_owned(),
+                _ => "standard input".to_owned(),
+            };
+            let facts = WorkloadFacts {
+                name,
+                description: json!({
+                    "trace": config.path,
+                    "reader": source.describe(),
+                    "rows": counts,
+                }),
+                names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
+            };
+            Ok(run.report(scenario, facts))
+        }
+        WorkloadConfig::Synthetic(config) => {
+            let mut source = SyntheticSource::new(config);
+            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let facts = WorkloadFacts {
+                name: "synthetic load".to_owned(),
+                description: json!({ "synthetic": config }),
+                names_no_prefixes: false,
+            };
+            Ok(run.report(scenario, facts))
+        }
     }
-    let front_end = FrontEnd::Server {
-        model_len_max: vllm.max_model_len.expect("a resolved scenario has every value"),
-    };
-    let kernel = Kernel::new(&mut source, &mut engines, front_end, scenario.host.frontend());
-    let ending = kernel.run(&mut recorder)?;
-    let metrics = recorder.end(&ending)?;
-
-    let counts = source.counts();
-    let subject = Subject {
-        title: title(scenario, &trace.path, vllm, engines.len()),
-        scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
-        workload: json!({
-            "trace": trace.path,
-            "reader": source.describe(),
-            "rows": counts,
-        }),
-    };
-    let mut warnings = Vec::new();
-    if vllm.enable_prefix_caching && counts.requests > 0 && counts.requests_with_content == 0 {
-        warnings.push(Warning::NoPrefixIdentity {
-            input: counts.requests,
-            field: "engine.vllm.enable_prefix_caching".to_owned(),
-        });
-    }
-    if ending.ran_in_circles {
-        warnings.push(Warning::RanInCircles { field: "engine.vllm.num_gpu_blocks".to_owned() });
-    }
-    let host = host_facts(&engines, ending.events);
-    let timing = timing_facts(scenario, &engines);
-    Ok(Report::new(subject, metrics.finish(), timing, warnings, ending.digest, host))
 }
 
-fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId) -> Engine {
-    let scheduler = Vllm::new(vllm, scenario.host.detokenize());
+/// What a report says about the workload.
+struct WorkloadFacts {
+    name: String,
+    description: Value,
+    /// A trace was read, and it does not say which prompts share what.
+    names_no_prefixes: bool,
+}
+
+/// A run that has ended.
+struct Run {
+    engines: Vec<Engine>,
+    ending: Ending,
+    metrics: Metrics,
+}
+
+impl Run {
+    /// Runs the engines of `scenario` under the requests of `source`.
+    fn of(
+        scenario: &Scenario,
+        extras: &Extras,
+        progress: &mut dyn Progress,
+        source: &mut dyn RequestSource,
+    ) -> Result<Self, RunError> {
+        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let mut engines = vec![build_engine(scenario, vllm, EngineId(0), extras.advance())];
+        let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
+        for (id, engine) in (0..).zip(&engines) {
+            recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
+        }
+        let front_end = FrontEnd::Server {
+            model_len_max: vllm.max_model_len.expect("a resolved scenario has every value"),
+        };
+        let kernel = Kernel::new(source, &mut engines, front_end, scenario.host.frontend());
+        let ending = kernel.run(&mut recorder)?;
+        let metrics = recorder.end(&ending)?;
+        Ok(Self { engines, ending, metrics })
+    }
+
+    /// What is to be told of it.
+    fn report(self, scenario: &Scenario, workload: WorkloadFacts) -> Report {
+        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let Self { engines, ending, metrics } = self;
+        let mut warnings = Vec::new();
+        if vllm.enable_prefix_caching && workload.names_no_prefixes {
+            warnings.push(Warning::NoPrefixIdentity {
+                input: ending.input,
+                field: "engine.vllm.enable_prefix_caching".to_owned(),
+            });
+        }
+        if ending.ran_in_circles {
+            warnings.push(Warning::RanInCircles { field: "engine.vllm.num_gpu_blocks".to_owned() });
+        }
+        let summary = metrics.finish();
+        // A pool that is too small for a request is refused at the start, so that only a prompt
+        // that may not be split can block the queue (R14, R92).
+        let keeper = if vllm.enable_chunked_prefill {
+            "engine.vllm.num_gpu_blocks"
+        } else {
+            "engine.vllm.max_num_scheduled_tokens"
+        };
+        warnings.extend(Warning::of_unfinished(&summary, keeper));
+        let subject = Subject {
+            title: title(scenario, vllm, engines.len(), workload.name),
+            scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
+            workload: workload.description,
+        };
+        let host = host_facts(&engines, ending.events);
+        let timing = timing_facts(scenario, &engines);
+        Report::new(subject, summary, timing, warnings, ending.digest, host)
+    }
+}
+
+fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId, advance: Advance) -> Engine {
+    let scheduler = Vllm::new(vllm, scenario.host.detokenize(), advance);
     let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
     let provider = scenario.timing.provider(usable_blocks * u64::from(vllm.block_size));
     let per_pass_ms = scenario.host.per_pass_host_ms;
@@ -107,14 +188,13 @@ fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId) -> Engine 
     Engine::new(id, Box::new(scheduler), PassPricer::new(provider, host))
 }
 
-fn title(scenario: &Scenario, trace: &Path, vllm: &VllmConfig, engines: usize) -> Title {
-    let trace = trace.file_name().map_or_else(|| "-".into(), |name| name.to_string_lossy());
+fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: String) -> Title {
     let mode = if vllm.async_scheduling { "async" } else { "sync" };
     let number = if engines == 1 { "1 engine".to_owned() } else { format!("{engines} engines") };
     Title {
-        scenario: scenario.name.clone().unwrap_or_else(|| "replay".to_owned()),
+        scenario: scenario.name.clone().unwrap_or_else(|| "unnamed".to_owned()),
         engine: format!("vLLM 0.33.0 ({mode}), {number}"),
-        workload: if trace == "-" { "standard input".to_owned() } else { trace.into_owned() },
+        workload,
     }
 }
 
@@ -213,7 +293,9 @@ impl Observer for Recorder<'_> {
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         outbox.passes.iter().for_each(|pass| self.metrics.pass(pass));
         outbox.token_gaps.iter().for_each(|&(gap, count)| self.metrics.token_gap(gap, count));
-        outbox.idle.iter().for_each(|&(engine, since)| self.metrics.idle(engine, since));
+        for &(engine, since, waiting) in &outbox.idle {
+            self.metrics.idle(engine, since, waiting);
+        }
         for record in &outbox.finished {
             self.metrics.finished(record);
             let counted = self.metrics.is_counted(record.id, record.arrival);

@@ -20,6 +20,11 @@ impl Digest {
         self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER);
     }
 
+    /// Two numbers as one, for numbers that belong together.
+    pub(crate) const fn mix(a: u64, b: u64) -> u64 {
+        a.wrapping_mul(MULTIPLIER) ^ b.wrapping_mul(MULTIPLIER.rotate_left(31) | 1)
+    }
+
     /// The digest of everything added so far.
     pub(crate) const fn finish(self) -> u64 {
         // One more avalanche, so that the last number reaches every bit.

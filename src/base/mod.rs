@@ -1,4 +1,5 @@
-//! The small layer every module may use: time, ids, random streams, digests, lookups.
+//! The small layer every module may use: time and the order of events, ids, the records that
+//! engines state and metrics read, digests, lookups, configuration errors, result files.
 
 pub(crate) mod config;
 pub(crate) mod digest;

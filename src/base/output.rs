@@ -32,6 +32,8 @@ pub enum OutputError {
 
 impl OutputError {
     pub(crate) fn write(path: &Path, source: io::Error) -> Self {
+        // What stands beside the target for the time being is nobody's business.
+        let source = source.raw_os_error().map_or(source, io::Error::from_raw_os_error);
         Self::Write { path: path.to_owned(), source }
     }
 }

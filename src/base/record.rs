@@ -173,27 +173,49 @@ impl Rejection {
     }
 }
 
-/// One forward pass, as the metrics see it.
+/// One forward pass, as the metrics see it; or several in a row without a break that are alike but
+/// for their length and their KV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassRecord {
     /// The engine that ran it.
     pub(crate) engine: EngineId,
-    /// When the device began it.
+    /// How many passes these are; at least 1.
+    pub(crate) passes: u64,
+    /// When the device began the first.
     pub(crate) start: SimTime,
-    /// When its tokens became known to the engine.
+    /// When the device began the last.
+    pub(crate) last_start: SimTime,
+    /// When the tokens of the last became known to the engine.
     pub(crate) end: SimTime,
-    /// Requests with prefill work (recomputation included).
+    /// Requests with prefill work (recomputation included), in each.
     pub(crate) prefill_requests: u32,
-    /// Tokens of that work.
+    /// Tokens of that work, in each.
     pub(crate) prefill_tokens: u32,
-    /// Requests with decode work.
+    /// Requests with decode work, in each.
     pub(crate) decode_requests: u32,
-    /// Query tokens of that work.
+    /// Query tokens of that work, in each.
     pub(crate) decode_tokens: u32,
-    /// KV blocks held by requests once the pass was planned.
+    /// KV blocks held by requests once the last was planned.
     pub(crate) used_blocks: u32,
-    /// Requests in the running list once the pass was planned.
+    /// The most that were held in any of them.
+    pub(crate) used_blocks_max: u32,
+    /// Blocks held times nanoseconds, from the start of the first to that of the last.
+    pub(crate) used_block_ns: u128,
+    /// Requests in the running list once each was planned.
     pub(crate) running: u32,
-    /// Requests in the queue once the pass was planned.
+    /// Requests in the queue once each was planned.
     pub(crate) waiting: u32,
+}
+
+impl PassRecord {
+    /// The next pass, alike to these, was begun when the last of them ended.
+    pub(crate) fn extend(&mut self, end: SimTime, used_blocks: u32) {
+        let held = self.end.since(self.last_start);
+        self.used_block_ns += u128::from(self.used_blocks) * u128::from(held.as_ns());
+        self.passes += 1;
+        self.last_start = self.end;
+        self.end = end;
+        self.used_blocks = used_blocks;
+        self.used_blocks_max = self.used_blocks_max.max(used_blocks);
+    }
 }

@@ -70,8 +70,13 @@ impl SimDuration {
     /// A duration of `ms` milliseconds, rounded to the nearest nanosecond, or `None` if `ms` is
     /// negative, not finite, or longer than representable time.
     pub(crate) fn from_ms(ms: f64) -> Option<Self> {
-        let ns = (ms * NS_PER_MS).round();
-        (ns >= 0.0 && ns < u64::MAX as f64).then_some(Self(ns as u64))
+        let ns = ms * NS_PER_MS;
+        if !(ns >= 0.0 && ns < u64::MAX as f64) {
+            return None;
+        }
+        // `f64::round` without the call: the conversion drops what is behind the point.
+        let whole = ns as u64;
+        Some(Self(whole + u64::from(ns - whole as f64 >= 0.5)))
     }
 
     /// Nanoseconds.

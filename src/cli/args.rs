@@ -80,6 +80,9 @@ pub(super) struct CommonArgs {
     /// The format of the trace instead of the one its first line shows.
     #[arg(long, value_name = "FORMAT")]
     pub(super) trace_format: Option<String>,
+    /// Plan and complete every request by itself in every pass: the same result, more slowly.
+    #[arg(long)]
+    pub(super) stepwise: bool,
     /// No progress on standard error.
     #[arg(long, short)]
     pub(super) quiet: bool,

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Outcome;
 use super::args::{CommonArgs, Format, ReplayArgs, RunArgs};
@@ -45,7 +45,7 @@ fn execute(
 
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
-    let extras = Extras { requests: args.requests.clone() };
+    let extras = Extras { requests: args.requests.clone(), stepwise: args.stepwise };
     let outcome = simulate(&scenario, &extras, &mut line);
     line.clear();
     let mut report = outcome?;
@@ -133,61 +133,64 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     for text in &args.set {
         all.push(Assignment::parse(text)?);
     }
+    let mut by_flag = |flag: &str, text: &str, path: &str, value: Value| {
+        all.push(Assignment::by_flag(format!("{flag} {text}"), path, value));
+    };
     if let Some(seed) = args.seed {
-        all.push(Assignment::of("seed", seed));
+        by_flag("--seed", &seed.to_string(), "seed", seed.into());
     }
     if let Some(warmup) = &args.warmup {
-        all.push(warmup_assignment(warmup)?);
+        by_flag("--warmup", warmup, "metrics.warmup", warmup_value(warmup)?);
     }
     if let Some(window) = &args.window {
-        let (from_s, to_s) = seconds_range("--window", window)?;
-        all.push(Assignment::of("metrics.window", json!({ "from_s": from_s, "to_s": to_s })));
+        by_flag("--window", window, "metrics.window", window_value("--window", window)?);
     }
     if let Some(speedup) = args.speedup {
-        all.push(Assignment::of("workload.trace.speedup", speedup));
+        by_flag("--speedup", &speedup.to_string(), "workload.trace.speedup", speedup.into());
     }
     if let Some(limit) = args.limit {
-        all.push(Assignment::of("workload.trace.limit", limit));
+        by_flag("--limit", &limit.to_string(), "workload.trace.limit", limit.into());
     }
     if let Some(window) = &args.trace_window {
-        let (from_s, to_s) = seconds_range("--trace-window", window)?;
-        all.push(Assignment::of(
-            "workload.trace.window",
-            json!({ "from_s": from_s, "to_s": to_s }),
-        ));
+        let value = window_value("--trace-window", window)?;
+        by_flag("--trace-window", window, "workload.trace.window", value);
     }
     if let Some(format) = &args.trace_format {
-        all.push(Assignment::of("workload.trace.format", format.as_str()));
+        by_flag("--trace-format", format, "workload.trace.format", format.as_str().into());
     }
     Ok(all)
 }
 
 /// `100` requests or `30s`.
-fn warmup_assignment(text: &str) -> Result<Assignment, CliError> {
+fn warmup_value(text: &str) -> Result<Value, CliError> {
     let refused = || CliError::Flag {
         flag: "--warmup",
         found: text.to_owned(),
         accepted: "a number of requests (100) or of seconds (30s)",
     };
-    let warmup = if let Some(seconds) = text.strip_suffix('s') {
-        json!({ "seconds": seconds.trim().parse::<f64>().map_err(|_| refused())? })
+    Ok(if let Some(seconds) = text.strip_suffix('s') {
+        json!({ "seconds": seconds_of(seconds).ok_or_else(refused)? })
     } else {
         json!({ "requests": text.parse::<u64>().map_err(|_| refused())? })
-    };
-    Ok(Assignment::of("metrics.warmup", warmup))
+    })
 }
 
 /// `60:600`, `60:` or `:600`, in seconds; an `s` behind a number is accepted.
-fn seconds_range(flag: &'static str, text: &str) -> Result<(f64, Option<f64>), CliError> {
+fn window_value(flag: &'static str, text: &str) -> Result<Value, CliError> {
     let refused = || CliError::Flag {
         flag,
         found: text.to_owned(),
         accepted: "FROM:TO in seconds, either of which may be left out (60:600, 60:, :600)",
     };
     let (from, to) = text.split_once(':').ok_or_else(refused)?;
-    let number = |text: &str| -> Result<Option<f64>, CliError> {
+    let bound = |text: &str| {
         let text = text.trim().trim_end_matches('s');
-        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| refused()) }
+        if text.is_empty() { Ok(None) } else { seconds_of(text).map(Some).ok_or_else(refused) }
     };
-    Ok((number(from)?.unwrap_or(0.0), number(to)?))
+    Ok(json!({ "from_s": bound(from)?.unwrap_or(0.0), "to_s": bound(to)? }))
+}
+
+/// A finite number.
+fn seconds_of(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }

@@ -4,6 +4,7 @@
 //! of the call have no clock that arrivals could be read from, so the loop around the scheduler is
 //! here; the engine is the same.
 
+use std::iter::Peekable;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use crate::engine::arena::Arrival;
 use crate::engine::driver::{Call, Engine};
 use crate::engine::error::EngineError;
 use crate::engine::outbox::Outbox;
-use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
+use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{FrontEnd, Kernel, Observer};
 use crate::timing::pricer::{HostTime, PassPricer};
@@ -51,7 +52,7 @@ pub(crate) fn replay(case: &Case, path: &Path) -> Result<Vec<Line>, ConformError
 }
 
 fn engine_for(case: &Case, config: &VllmConfig) -> Engine {
-    let scheduler = Vllm::new(config, SimDuration::ZERO);
+    let scheduler = Vllm::new(config, SimDuration::ZERO, Advance::OneByOne);
     let pricer = PassPricer::new(Arc::new(case.timing), HostTime::Added(0.0));
     Engine::new(EngineId(0), Box::new(scheduler), pricer)
 }
@@ -110,7 +111,7 @@ fn by_time(
     transcript: Transcript,
     path: &Path,
 ) -> Result<Vec<Line>, ConformError> {
-    let mut source = Entering(entrants.into_iter());
+    let mut source = Entering(entrants.into_iter().peekable());
     let mut scribe = Scribe { transcript };
     let mut engines = [engine];
     let kernel =
@@ -123,11 +124,15 @@ fn by_time(
 }
 
 /// The requests of a case as a source.
-struct Entering(std::vec::IntoIter<RequestSpec>);
+struct Entering(Peekable<std::vec::IntoIter<RequestSpec>>);
 
 impl RequestSource for Entering {
-    fn next_request(&mut self) -> Result<Option<RequestSpec>, TraceError> {
-        Ok(self.0.next())
+    fn next_arrival(&mut self) -> Result<Option<SimTime>, TraceError> {
+        Ok(self.0.peek().map(|request| request.arrival))
+    }
+
+    fn take(&mut self) -> RequestSpec {
+        self.0.next().expect("the caller asks for the next arrival first")
     }
 }
 

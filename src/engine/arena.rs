@@ -25,6 +25,9 @@ impl Arrival<'_> {
     }
 }
 
+/// No pass: the request is planned and completed by itself.
+pub(crate) const NOT_STEADY: u64 = u64::MAX;
+
 /// Where a request is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -67,6 +70,14 @@ pub(crate) struct Request {
     /// Whether its latest pass left prompt to compute, and so sampled nothing (R15).
     pub(crate) is_chunk: bool,
 
+    /// Its number among all admissions; meaningful while it runs.
+    pub(crate) order: u64,
+    /// The last pass it was in, or will be.
+    pub(crate) last_pass: u64,
+    /// The first pass of its time among the requests that decode in step, or [`NOT_STEADY`].
+    /// While it is there, what the passes since then change stands still in the counters above.
+    pub(crate) steady_since: u64,
+
     pub(crate) preemptions: u32,
     /// Prefix-cache hit at its first admission.
     pub(crate) cached_tokens: u32,
@@ -98,6 +109,9 @@ impl Request {
             flying_tokens: 0,
             stale_tokens: 0,
             is_chunk: false,
+            order: 0,
+            last_pass: u64::MAX,
+            steady_since: NOT_STEADY,
             preemptions: 0,
             cached_tokens: 0,
             recompute_tokens: 0,
@@ -111,6 +125,14 @@ impl Request {
     /// Output tokens it has so far.
     pub(crate) const fn generated_tokens(&self) -> u32 {
         self.known_tokens - self.prompt_tokens
+    }
+
+    /// Output tokens it will have, unless the run ends first (R17).
+    pub(crate) const fn total_output_tokens(&self, model_len_max: u32) -> u32 {
+        let room = model_len_max.saturating_sub(self.prompt_tokens);
+        let limit =
+            if self.output_tokens < self.max_tokens { self.output_tokens } else { self.max_tokens };
+        if limit < room { limit } else { room }
     }
 
     /// What is to be said of it if the run ends now.

@@ -7,16 +7,19 @@
 use std::collections::VecDeque;
 
 use super::arena::Arrival;
+use super::decode_clock::{DecodeClock, Planned, Standing};
 use super::error::EngineError;
 use super::notation::Notation;
 use super::outbox::{Decision, Outbox};
 use super::plan::{PassPlan, PassSpan};
 use super::{Effort, Levels, Scheduler};
+use crate::base::digest::Digest;
 use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
-use crate::base::record::{PassRecord, Unserved};
+use crate::base::record::{PassRecord, RequestRecord, Unserved};
 use crate::base::time::SimTime;
 use crate::timing::pricer::{Composition, PassPricer};
+use crate::timing::work::{DecodeWork, PrefillWork};
 
 /// Consecutive passes without a token that was never computed before, after which an engine is
 /// taken to run in circles: requests that preempt each other for ever.
@@ -24,9 +27,16 @@ const FRUITLESS_PASSES_MAX: u64 = 1_000_000;
 
 /// A pass between planning and completion.
 struct Flight {
-    plan: PassPlan,
+    plan: Box<PassPlan>,
     span: PassSpan,
     levels: Levels,
+}
+
+impl Flight {
+    fn standing(&self) -> Standing {
+        let Levels { usable_blocks, free_blocks, running, waiting, .. } = self.levels;
+        Standing { used_blocks: usable_blocks - free_blocks, running, waiting }
+    }
 }
 
 /// What a call to the scheduler came to.
@@ -45,7 +55,8 @@ pub(crate) struct Engine {
     pricer: PassPricer,
     /// Passes planned and not completed, oldest first.
     in_flight: VecDeque<Flight>,
-    spare_plans: Vec<PassPlan>,
+    #[expect(clippy::vec_box, reason = "plans move between here and a flight as pointers")]
+    spare_plans: Vec<Box<PassPlan>>,
     /// When the last planned pass ends.
     device_free: SimTime,
     /// When the scheduler is to be called next; absent while a completion comes first, and when
@@ -53,6 +64,7 @@ pub(crate) struct Engine {
     start: Option<SimTime>,
     fruitless_passes: u64,
     passes: u64,
+    digest: Digest,
 }
 
 impl Engine {
@@ -68,6 +80,7 @@ impl Engine {
             start: None,
             fruitless_passes: 0,
             passes: 0,
+            digest: Digest::new(),
         }
     }
 
@@ -107,14 +120,70 @@ impl Engine {
             if outbox.is_full() {
                 return Ok(());
             }
-            if moment.phase == Phase::Start {
-                self.start_passes(moment.time, outbox)?;
-            } else {
+            if moment.phase == Phase::Completion {
                 self.complete_oldest(outbox);
                 self.start = Some(moment.time);
+            } else if !self.run_decodes(moment.time, until, outbox)? {
+                self.start_passes(moment.time, outbox)?;
             }
         }
         Ok(())
+    }
+
+    /// Runs passes in which everybody decodes and nothing else can happen, as far as that goes,
+    /// and says whether there were any.
+    fn run_decodes(
+        &mut self,
+        now: SimTime,
+        until: Moment,
+        outbox: &mut Outbox,
+    ) -> Result<bool, EngineError> {
+        // The pass in flight, if the engine keeps two, has to be of the same kind.
+        let in_flight = match (self.in_flight.front(), self.scheduler.depth()) {
+            (None, 1) => None,
+            (Some(flight), 2) if flight.plan.is_all_steady() => Some(Planned {
+                span: flight.span,
+                work: flight.plan.decode,
+                standing: flight.standing(),
+            }),
+            _ => return Ok(false),
+        };
+        let mut clock = DecodeClock {
+            engine: self.id,
+            until,
+            now,
+            device_free: self.device_free,
+            in_flight: [in_flight, None],
+            may_plan: true,
+            passes: 0,
+            extends: false,
+            own_is_next: in_flight.is_none(),
+            pricer: &mut self.pricer,
+            digest: &mut self.digest,
+            outbox,
+        };
+        self.scheduler.run_decodes(&mut clock)?;
+        let DecodeClock { now, device_free, in_flight, passes, .. } = clock;
+        if passes == 0 {
+            return Ok(false);
+        }
+        self.device_free = device_free;
+        self.passes += passes;
+        self.fruitless_passes = 0;
+        self.spare_plans.extend(self.in_flight.drain(..).map(|flight| flight.plan));
+        let levels = self.scheduler.levels();
+        let left = in_flight.iter().flatten().count();
+        // The run has ended before a pass could be planned, or before one could be completed.
+        self.start = (left < self.scheduler.depth()).then_some(now);
+        for (back, planned) in (0..left as u64).rev().zip(in_flight.into_iter().flatten()) {
+            let mut plan = self.spare_plans.pop().unwrap_or_default();
+            self.scheduler.restore_plan(&mut plan, back, &planned.work);
+            let Standing { used_blocks, running, waiting } = planned.standing;
+            let free_blocks = levels.usable_blocks - used_blocks;
+            let levels = Levels { running, waiting, free_blocks, ..levels };
+            self.in_flight.push_back(Flight { plan, span: planned.span, levels });
+        }
+        Ok(true)
     }
 
     /// Plans passes until the pipeline is full or nothing more can run.
@@ -125,8 +194,11 @@ impl Engine {
                 break;
             }
         }
-        if self.in_flight.is_empty() && self.scheduler.levels().running == 0 {
-            outbox.idle.push((self.id, now));
+        if self.in_flight.is_empty() {
+            let Levels { running, waiting, .. } = self.scheduler.levels();
+            if running == 0 {
+                outbox.idle.push((self.id, now, waiting));
+            }
         }
         Ok(())
     }
@@ -165,7 +237,7 @@ impl Engine {
             .map_err(|cause| EngineError::timing(start, cause))?;
         let end = start.checked_add(duration).ok_or_else(|| EngineError::clock(start))?;
         self.device_free = end;
-        self.passes += u64::from(!plan.rows.is_empty());
+        self.passes += u64::from(!plan.has_no_work());
         self.fruitless_passes = if plan.has_new_work { 0 } else { self.fruitless_passes + 1 };
         let levels = self.scheduler.levels();
         tracing::trace!(
@@ -197,25 +269,32 @@ impl Engine {
     /// # Panics
     /// If no pass is in flight.
     pub(crate) fn complete_oldest(&mut self, outbox: &mut Outbox) -> SimTime {
-        let Flight { mut plan, span, levels } =
-            self.in_flight.pop_front().expect("the caller checks that a pass is in flight");
+        let flight = self.in_flight.pop_front().expect("the caller checks that one is in flight");
+        let Standing { used_blocks, running, waiting } = flight.standing();
+        let Flight { mut plan, span, .. } = flight;
         let finished_before = outbox.finished.len();
         self.scheduler.complete(&mut plan, span, outbox);
         for record in &mut outbox.finished[finished_before..] {
             record.engine = self.id;
+            note_request(&mut self.digest, record);
         }
-        if !plan.rows.is_empty() {
-            outbox.passes.push(PassRecord {
+        if plan.prefill.requests + plan.decode.requests > 0 {
+            note_pass(&mut self.digest, span.end, &plan.prefill, &plan.decode, used_blocks);
+            outbox.pass(PassRecord {
                 engine: self.id,
+                passes: 1,
                 start: span.start,
+                last_start: span.start,
                 end: span.end,
                 prefill_requests: plan.prefill.requests,
                 prefill_tokens: plan.prefill.new_tokens as u32,
                 decode_requests: plan.decode.requests,
                 decode_tokens: plan.decode.query_tokens as u32,
-                used_blocks: levels.usable_blocks - levels.free_blocks,
-                running: levels.running,
-                waiting: levels.waiting,
+                used_blocks,
+                used_blocks_max: used_blocks,
+                used_block_ns: 0,
+                running,
+                waiting,
             });
         }
         if let Some(log) = &mut outbox.log {
@@ -223,6 +302,10 @@ impl Engine {
                 engine: self.id,
                 now: span.end,
                 rows: plan.rows.clone(),
+                finished: outbox.finished[finished_before..]
+                    .iter()
+                    .map(|record| (record.id, record.output_tokens))
+                    .collect(),
                 levels: self.scheduler.levels(),
             });
         }
@@ -260,6 +343,11 @@ impl Engine {
         self.passes
     }
 
+    /// Digest of the passes and of what became of the requests so far.
+    pub(crate) const fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
     /// Questions asked of the timing provider so far.
     pub(crate) const fn price_lookups(&self) -> u64 {
         self.pricer.lookups()
@@ -268,5 +356,30 @@ impl Engine {
     /// How mixed passes were priced so far.
     pub(crate) const fn composition(&self) -> Composition {
         self.pricer.composition()
+    }
+}
+
+/// Takes a completed pass into a digest.
+pub(super) fn note_pass(
+    digest: &mut Digest,
+    end: SimTime,
+    prefill: &PrefillWork,
+    decode: &DecodeWork,
+    used_blocks: u32,
+) {
+    digest.add(end.as_ns());
+    // Mixed apart from the digest, whose steps wait for one another.
+    let requests = u64::from(prefill.requests) << 32 | u64::from(decode.requests);
+    let tokens = prefill.new_tokens << 32 ^ decode.query_tokens;
+    let kv = prefill.past_tokens ^ decode.kv_tokens;
+    digest.add(Digest::mix(requests, tokens) ^ Digest::mix(kv, used_blocks.into()).rotate_left(17));
+}
+
+/// Takes what became of a request into a digest.
+fn note_request(digest: &mut Digest, record: &RequestRecord) {
+    digest.add(u64::from(record.id.0) << 32 | u64::from(record.output_tokens));
+    digest.add(u64::from(record.cached_tokens) << 32 | u64::from(record.preemptions));
+    for time in [record.first_scheduled, record.first_token, record.last_token] {
+        digest.add(time.as_ns());
     }
 }

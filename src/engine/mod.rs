@@ -9,6 +9,7 @@
 //! its caller passes in.
 
 pub(crate) mod arena;
+pub(crate) mod decode_clock;
 pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod frontend;
@@ -18,8 +19,11 @@ pub(crate) mod plan;
 pub(crate) mod vllm;
 
 use crate::base::record::Unserved;
+use crate::timing::work::DecodeWork;
 
 use arena::Arrival;
+use decode_clock::DecodeClock;
+use error::EngineError;
 use outbox::Outbox;
 use plan::{PassPlan, PassSpan};
 
@@ -33,6 +37,17 @@ pub(crate) trait Scheduler: Send {
 
     /// Takes in what the pass of `plan` produced. Rows say afterwards what they emitted.
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox);
+
+    /// Plans and completes passes in which everybody decodes and nothing else can happen, as long
+    /// as that lasts and `clock` allows. It may be that there are none.
+    ///
+    /// # Errors
+    /// What the clock reports.
+    fn run_decodes(&mut self, clock: &mut DecodeClock<'_>) -> Result<(), EngineError>;
+
+    /// Makes `plan` that of a pass of the latest [`Scheduler::run_decodes`] which is not completed:
+    /// the last it planned (`back` is 0) or the one before.
+    fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork);
 
     /// Passes that may be planned and not yet completed: 1, or 2 when asynchronous.
     fn depth(&self) -> usize;

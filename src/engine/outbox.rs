@@ -6,20 +6,23 @@ use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, RequestRecord};
 use crate::base::time::{SimDuration, SimTime};
 
-/// Passes that an outbox holds before its engine asks for it to be emptied.
-const PASSES_MAX: usize = 4096;
+/// Entries of a kind that an outbox holds before its engine asks for it to be read.
+const ENTRIES_MAX: usize = 4096;
 
 /// Facts of the passes since it was last emptied. The engine's caller owns it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox {
-    /// Passes that were completed.
+    /// Passes that were completed, alike ones in a row together.
     pub(crate) passes: Vec<PassRecord>,
     /// Gaps between consecutive visible tokens of counted requests, with how many there were.
     pub(crate) token_gaps: Vec<(SimDuration, u64)>,
     /// Requests that finished.
     pub(crate) finished: Vec<RequestRecord>,
-    /// Engines that hold no request from some instant on, until their next pass.
-    pub(crate) idle: Vec<(EngineId, SimTime)>,
+    /// Engines that run no request from some instant on, until their next pass, with the number of
+    /// those that wait.
+    pub(crate) idle: Vec<(EngineId, SimTime, u32)>,
+    /// Whether the engine is to return as soon as a request has finished: somebody waits for it.
+    pub(crate) returns_ends: bool,
     /// Every decision, if somebody asked for them.
     pub(crate) log: Option<Vec<Decision>>,
 }
@@ -50,6 +53,8 @@ pub(crate) enum Decision {
         now: SimTime,
         /// The pass, with what its rows emitted.
         rows: Vec<Row>,
+        /// Who finished with it, and with how many output tokens.
+        finished: Vec<(RequestId, u32)>,
         /// Where things stood afterwards.
         levels: Levels,
     },
@@ -61,9 +66,25 @@ impl Outbox {
         Self { log: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Whether it should be emptied before more is told.
+    /// Whether it should be read before more is told.
     pub(crate) fn is_full(&self) -> bool {
-        self.passes.len() >= PASSES_MAX
+        self.passes.len().max(self.token_gaps.len()) >= ENTRIES_MAX
+            || (self.returns_ends && !self.finished.is_empty())
+    }
+
+    /// A pass was completed.
+    pub(crate) fn pass(&mut self, pass: PassRecord) {
+        if let Some(last) = self.passes.last_mut()
+            && last.end == pass.start
+            && pass.prefill_requests + last.prefill_requests == 0
+            && (last.engine, last.decode_requests, last.decode_tokens)
+                == (pass.engine, pass.decode_requests, pass.decode_tokens)
+            && (last.running, last.waiting) == (pass.running, pass.waiting)
+        {
+            last.extend(pass.end, pass.used_blocks);
+        } else {
+            self.passes.push(pass);
+        }
     }
 
     /// `count` counted requests got a token `gap` after their previous one.

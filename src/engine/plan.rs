@@ -43,6 +43,12 @@ pub(crate) struct Row {
 pub(crate) struct PassPlan {
     /// The requests in it, in scheduling order.
     pub(crate) rows: Vec<Row>,
+    /// Requests that decode in step and have no row: one token each.
+    pub(crate) steady: u32,
+    /// How many of them belong to the statistics.
+    pub(crate) steady_counted: u32,
+    /// Number of the pass, from 0.
+    pub(crate) pass: u64,
     /// Who was preempted while it was planned, in order.
     pub(crate) preempted: Vec<RequestId>,
     /// The prefill work in it.
@@ -60,12 +66,24 @@ impl PassPlan {
         self.preempted.clear();
         self.prefill = PrefillWork::default();
         self.decode = DecodeWork::default();
+        self.steady = 0;
+        self.steady_counted = 0;
         self.has_new_work = false;
     }
 
     /// Whether planning changed nothing: no request in the pass, none preempted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.preempted.is_empty()
+        self.has_no_work() && self.preempted.is_empty()
+    }
+
+    /// Whether nobody is in the pass.
+    pub(crate) fn has_no_work(&self) -> bool {
+        self.rows.is_empty() && self.steady == 0
+    }
+
+    /// Whether it holds requests that decode in step, and nobody else.
+    pub(crate) fn is_all_steady(&self) -> bool {
+        self.steady > 0 && self.rows.is_empty() && self.preempted.is_empty()
     }
 
     /// Adds the work of a row.

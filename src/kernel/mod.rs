@@ -69,7 +69,7 @@ pub(crate) struct Ending {
     pub(crate) ran_in_circles: bool,
     /// When the last event happened.
     pub(crate) end: SimTime,
-    /// Digest of everything that was decided.
+    /// Digest of every pass, and of what became of every request.
     pub(crate) digest: u64,
     /// Events taken from the queue.
     pub(crate) events: u64,
@@ -84,11 +84,10 @@ pub(crate) struct Kernel<'a> {
     frontend_delay: SimDuration,
     queue: EventQueue,
     outbox: Outbox,
-    /// The next request of the source.
-    next: Option<RequestSpec>,
     next_engine: usize,
     ending: Ending,
-    digest: Digest,
+    /// Digest of who was refused and why.
+    refused: Digest,
 }
 
 impl<'a> Kernel<'a> {
@@ -110,10 +109,9 @@ impl<'a> Kernel<'a> {
             frontend_delay,
             queue: EventQueue::default(),
             outbox: Outbox::default(),
-            next: None,
             next_engine: 0,
             ending: Ending::default(),
-            digest: Digest::new(),
+            refused: Digest::new(),
         }
     }
 
@@ -131,7 +129,8 @@ impl<'a> Kernel<'a> {
     /// # Panics
     /// If a request of the input is neither completed, nor rejected, nor unfinished.
     pub(crate) fn run(mut self, observer: &mut dyn Observer) -> Result<Ending, RunError> {
-        self.pull()?;
+        self.outbox.returns_ends = self.source.follows_ends();
+        self.announce()?;
         while let Some((source, moment)) = self.queue.pop() {
             self.ending.events += 1;
             self.ending.end = self.ending.end.max(moment.time);
@@ -147,12 +146,15 @@ impl<'a> Kernel<'a> {
                 }
             }
         }
+        let mut digest = self.refused;
         for engine in self.engines.iter() {
+            digest.add(engine.digest());
             self.ending.unfinished.extend(engine.unfinished());
             self.ending.ran_in_circles |= engine.runs_in_circles();
         }
         self.ending.unfinished.sort_unstable_by_key(|request| request.id);
-        self.ending.digest = self.digest.finish();
+        self.ending.unfinished.iter().for_each(|request| digest.add(request.id.0.into()));
+        self.ending.digest = digest.finish();
         let Ending { input, completed, rejected, ref unfinished, .. } = self.ending;
         assert_eq!(
             completed + rejected + unfinished.len() as u64,
@@ -162,11 +164,10 @@ impl<'a> Kernel<'a> {
         Ok(self.ending)
     }
 
-    /// Takes the next request from the source and announces its arrival.
-    fn pull(&mut self) -> Result<(), RunError> {
-        self.next = self.source.next_request()?;
-        if let Some(request) = &self.next {
-            let time = request.arrival + self.frontend_delay;
+    /// Puts the next arrival of the source into the queue.
+    fn announce(&mut self) -> Result<(), RunError> {
+        if let Some(arrival) = self.source.next_arrival()? {
+            let time = arrival + self.frontend_delay;
             let moment = Moment { time, phase: Phase::Arrival, source: 0 };
             self.queue.set(Source::Arrivals, moment);
         }
@@ -175,12 +176,16 @@ impl<'a> Kernel<'a> {
 
     /// The next request enters the deployment.
     fn deliver(&mut self, now: SimTime, observer: &mut dyn Observer) -> Result<(), RunError> {
-        let request = self.next.take().expect("an arrival was announced with its request");
+        let request = self.source.take();
         self.ending.input += 1;
         match self.admit(&request) {
             Err(why) => {
                 self.ending.rejected += 1;
+                self.refused.add(u64::from(request.id.0) << 32 | why as u64);
                 observer.rejected(&request, why)?;
+                if self.source.follows_ends() {
+                    self.source.ended(request.id, now);
+                }
             }
             Ok(max_tokens) => {
                 let id = EngineId(self.next_engine as u32);
@@ -195,7 +200,7 @@ impl<'a> Kernel<'a> {
                 self.rekey(id);
             }
         }
-        self.pull()
+        self.announce()
     }
 
     fn admit(&self, request: &RequestSpec) -> Result<u32, Rejection> {
@@ -212,25 +217,19 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    /// Passes on what the engines told, and takes it into the digest.
+    /// Passes on what the engines told.
     fn tell(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
         for pass in &self.outbox.passes {
             self.ending.end = self.ending.end.max(pass.end);
-            let batch = u64::from(pass.prefill_requests) << 32 | u64::from(pass.decode_requests);
-            let tokens = u64::from(pass.prefill_tokens) << 32 | u64::from(pass.decode_tokens);
-            for value in [pass.start.as_ns(), pass.end.as_ns(), batch, tokens] {
-                self.digest.add(value);
-            }
-            self.digest.add(u64::from(pass.engine.0) << 32 | u64::from(pass.used_blocks));
         }
-        for record in &self.outbox.finished {
-            self.ending.completed += 1;
-            self.digest.add(u64::from(record.id.0) << 32 | u64::from(record.output_tokens));
-            self.digest.add(u64::from(record.cached_tokens) << 32 | u64::from(record.preemptions));
-            let times = [record.first_scheduled, record.first_token, record.last_token];
-            times.iter().for_each(|time| self.digest.add(time.as_ns()));
-        }
+        self.ending.completed += self.outbox.finished.len() as u64;
         observer.told(&self.outbox)?;
+        if self.source.follows_ends() && !self.outbox.finished.is_empty() {
+            for record in &self.outbox.finished {
+                self.source.ended(record.id, record.last_token);
+            }
+            self.announce()?;
+        }
         self.outbox.clear();
         Ok(())
     }

@@ -132,6 +132,7 @@ impl BlockKv {
             sequence.know_output(tree);
         }
         let mut hit = Hit::default();
+        let mut missing = None;
         for step in &sequence.path {
             let blocks_end = (step.end_tokens / self.block_tokens).min(blocks_max);
             if hit.blocks == blocks_end {
@@ -148,10 +149,18 @@ impl BlockKv {
                 hit.resting += u32::from(pool.is_resting(block));
             }
             if hit.blocks < blocks_end {
+                missing = Some((step.node, tree.place_in(step.node, hit.blocks)));
                 break;
             }
         }
+        tree.await_copy(missing);
         hit
+    }
+
+    /// Whether the latest [`BlockKv::look_up`] might find more now, or find it at other blocks.
+    /// Blocks that are reused can only make it find less.
+    pub(crate) fn has_news(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.tree.has_news())
     }
 
     /// Gives `slot` the blocks of `hit`, found just now, and `new_blocks` more (R38).
@@ -193,6 +202,28 @@ impl BlockKv {
             table.push(pool.take(tree));
         }
         *touched += u64::from(new_blocks);
+    }
+
+    /// Takes `blocks` blocks without identity for requests that decode in step; whose they are is
+    /// said by [`BlockKv::recount`].
+    pub(crate) fn take_counted(&mut self, blocks: u32) {
+        debug_assert!(self.named.is_none());
+        self.counted_free -= blocks;
+    }
+
+    /// `slot` holds the blocks for its first `tokens` tokens, however they came to it.
+    pub(crate) fn recount(&mut self, slot: SlotId, tokens: u32) {
+        let blocks = tokens.div_ceil(self.block_tokens);
+        if self.named.is_some() {
+            debug_assert_eq!(self.held[slot.index()], blocks);
+        } else {
+            self.held[slot.index()] = blocks;
+        }
+    }
+
+    /// Whether blocks have identity: prefix caching is on.
+    pub(crate) const fn has_identity(&self) -> bool {
+        self.named.is_some()
     }
 
     /// Labels the full blocks of `slot` within its first `tokens` tokens, from where it can be

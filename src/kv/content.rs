@@ -51,12 +51,23 @@ pub(crate) struct ContentTree {
     nodes: Vec<Node>,
     edges: LookupMap<Edge, u32>,
     recycled: Vec<u32>,
+    /// The node and place at which the last look-up met its first miss.
+    awaited: (u32, u32),
+    /// Whether that look-up might find more now.
+    has_news: bool,
 }
 
 impl ContentTree {
     /// An empty tree for blocks of `block_tokens` tokens.
     pub(crate) fn new(block_tokens: u32) -> Self {
-        Self { block_tokens, nodes: Vec::new(), edges: LookupMap::new(), recycled: Vec::new() }
+        Self {
+            block_tokens,
+            nodes: Vec::new(),
+            edges: LookupMap::new(),
+            recycled: Vec::new(),
+            awaited: (ROOT, 0),
+            has_news: false,
+        }
     }
 
     /// Extends `path` by a piece. The new end of the path is used once more, the old end once
@@ -132,6 +143,23 @@ impl ContentTree {
         &self.nodes[node as usize].first_copies
     }
 
+    /// A look-up ended at `place` of `node` for want of a copy, or because it had all it could use
+    /// (`None`): from now on [`ContentTree::has_news`] says whether that may have changed.
+    pub(crate) fn await_copy(&mut self, missing: Option<(u32, u32)>) {
+        self.awaited = missing.unwrap_or((ROOT, 0));
+        self.has_news = false;
+    }
+
+    /// Whether the look-up that was announced last might find more, or find it elsewhere.
+    pub(crate) const fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// The first copy of some content has gone and another has taken its place.
+    pub(crate) fn note_heir(&mut self) {
+        self.has_news = true;
+    }
+
     /// Sets the block labelled first with the content at `place` of `node`.
     pub(crate) fn set_first_copy(&mut self, node: u32, place: u32, block: u32) {
         let copies = &mut self.nodes[node as usize].first_copies;
@@ -139,6 +167,7 @@ impl ContentTree {
             copies.resize(place as usize + 1, NO_BLOCK);
         }
         copies[place as usize] = block;
+        self.has_news |= self.awaited == (node, place);
     }
 
     /// Nodes alive.

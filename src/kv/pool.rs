@@ -137,7 +137,11 @@ impl BlockPool {
         if tree.first_copy(node, place) == block {
             let heir = if next_copy == block { NO_BLOCK } else { next_copy };
             tree.set_first_copy(node, place, heir);
-            self.distinct_labels -= u32::from(heir == NO_BLOCK);
+            if heir == NO_BLOCK {
+                self.distinct_labels -= 1;
+            } else {
+                tree.note_heir();
+            }
         }
         tree.release(node);
     }

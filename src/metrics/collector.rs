@@ -5,6 +5,8 @@
 //!
 //! Not here: rows for single requests (see `requests`), and the digest of the run's decisions.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::time::{SimDuration, SimTime};
 
@@ -52,7 +54,7 @@ pub(crate) struct Window {
 }
 
 /// What became of all requests, left out of the statistics or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcomes {
     /// Requests that finished.
     pub(crate) completed: u64,
@@ -207,9 +209,10 @@ impl Metrics {
         self.passes.add(pass);
     }
 
-    /// From `since` to its next pass, `engine` has no request and holds no block for one.
-    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime) {
-        self.passes.idle(engine, since);
+    /// From `since` to its next pass, `engine` runs no request and holds no block for one; so many
+    /// wait.
+    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
+        self.passes.idle(engine, since, waiting);
     }
 
     /// The KV pool of `engine` has `blocks` blocks to give.
@@ -267,6 +270,7 @@ impl Metrics {
         let finish = Finish::ALL.map(|reason| reason.name().to_owned()).into_iter();
         RequestsSummary {
             input: self.outcomes.total(),
+            all: self.outcomes,
             completed: self.completed,
             rejected: Reasons {
                 total: self.rejected.iter().sum(),

@@ -16,7 +16,7 @@ use super::summary::{EngineSummary, KvSummary, Level, PassKindSummary, PassesSum
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
     /// By [`kind`].
-    kinds: [KindTotals; 4],
+    kinds: [KindTotals; 3],
     engines: Vec<EngineTotals>,
 }
 
@@ -74,13 +74,17 @@ impl Gauge {
     }
 }
 
-/// Index of a pass's kind: bit 0 for prefill work, bit 1 for decode work.
+/// Index of a pass's kind: prefill only, decode only, or both.
 fn kind(pass: &PassRecord) -> usize {
-    usize::from(pass.prefill_requests > 0) | usize::from(pass.decode_requests > 0) << 1
+    match (pass.prefill_requests > 0, pass.decode_requests > 0) {
+        (_, false) => 0,
+        (false, true) => 1,
+        (true, true) => 2,
+    }
 }
 
 impl Passes {
-    /// Takes in one pass. The passes of one engine come in order of their start.
+    /// Takes in one pass, or several alike. Those of one engine come in order of their start.
     #[inline]
     pub(crate) fn add(&mut self, pass: &PassRecord) {
         let busy = pass.end.since(pass.start);
@@ -89,20 +93,25 @@ impl Passes {
         engine.hold_to(pass.start);
         engine.first_start.get_or_insert(pass.start);
         engine.last_end = engine.last_end.max(pass.end);
-        engine.passes += 1;
+        engine.passes += pass.passes;
         engine.busy += busy;
-        engine.used_blocks.set(pass.used_blocks);
         engine.running.set(pass.running);
         engine.waiting.set(pass.waiting);
+        // Of several passes, only the KV level changes from one to the next.
+        engine.used_blocks.set(0);
+        engine.hold_to(pass.last_start);
+        engine.used_blocks.area += pass.used_block_ns;
+        engine.used_blocks.set(pass.used_blocks_max);
+        engine.used_blocks.set(pass.used_blocks);
     }
 
-    /// From `since` to its next pass, `engine` holds nothing.
-    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime) {
+    /// From `since` to its next pass, `engine` holds nothing and runs nobody; so many wait.
+    pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
         let engine = self.engine(engine);
         engine.hold_to(since);
-        for gauge in engine.gauges() {
-            gauge.set(0);
-        }
+        engine.used_blocks.set(0);
+        engine.running.set(0);
+        engine.waiting.set(waiting);
     }
 
     /// The pool of `engine` has `blocks` blocks to give.
@@ -129,7 +138,7 @@ impl Passes {
             .enumerate()
             .map(|(id, engine)| engine.summary(id as u32, end, span))
             .collect();
-        let [empty, prefill_only, decode_only, mixed] = self.kinds.map(KindTotals::summary);
+        let [prefill_only, decode_only, mixed] = self.kinds.map(KindTotals::summary);
         let busy = self.kinds.iter().fold(SimDuration::ZERO, |sum, kind| sum + kind.busy);
         let passes = PassesSummary {
             total: self.kinds.iter().map(|kind| kind.count).sum(),
@@ -139,7 +148,6 @@ impl Passes {
             prefill_only,
             decode_only,
             mixed,
-            empty,
         };
         (passes, engines)
     }
@@ -148,11 +156,11 @@ impl Passes {
 impl KindTotals {
     #[inline]
     fn add(&mut self, pass: &PassRecord, busy: SimDuration) {
-        self.count += 1;
+        self.count += pass.passes;
         self.busy += busy;
-        self.prefill_tokens += u64::from(pass.prefill_tokens);
-        self.decode_tokens += u64::from(pass.decode_tokens);
-        self.decode_requests += u64::from(pass.decode_requests);
+        self.prefill_tokens += u64::from(pass.prefill_tokens) * pass.passes;
+        self.decode_tokens += u64::from(pass.decode_tokens) * pass.passes;
+        self.decode_requests += u64::from(pass.decode_requests) * pass.passes;
     }
 
     fn summary(self) -> PassKindSummary {
@@ -222,13 +230,17 @@ mod tests {
     fn pass(engine: u32, start_ms: u64, end_ms: u64, levels: [u32; 3]) -> PassRecord {
         PassRecord {
             engine: EngineId(engine),
+            passes: 1,
             start: SimTime::from_ns(start_ms * MS),
+            last_start: SimTime::from_ns(start_ms * MS),
             end: SimTime::from_ns(end_ms * MS),
             prefill_requests: 0,
             prefill_tokens: 0,
             decode_requests: levels[1],
             decode_tokens: levels[1],
             used_blocks: levels[0],
+            used_blocks_max: levels[0],
+            used_block_ns: 0,
             running: levels[1],
             waiting: levels[2],
         }
@@ -252,10 +264,24 @@ mod tests {
     }
 
     #[test]
+    fn passes_in_a_row_count_as_they_would_one_by_one() {
+        let [mut one_by_one, mut in_a_row] = [Passes::default(), Passes::default()];
+        let alone = [(0, 4, 8), (4, 9, 11), (9, 20, 10)];
+        for (start, end, used) in alone {
+            one_by_one.add(&pass(0, start, end, [used, 2, 1]));
+        }
+        let mut record = pass(0, 0, 4, [8, 2, 1]);
+        record.extend(SimTime::from_ns(9 * MS), 11);
+        record.extend(SimTime::from_ns(20 * MS), 10);
+        in_a_row.add(&record);
+        assert_eq!(one_by_one.finish(), in_a_row.finish());
+    }
+
+    #[test]
     fn an_idle_engine_holds_nothing() {
         let mut passes = Passes::default();
         passes.add(&pass(0, 0, 4, [8, 2, 0]));
-        passes.idle(EngineId(0), SimTime::from_ns(4 * MS));
+        passes.idle(EngineId(0), SimTime::from_ns(4 * MS), 0);
         passes.add(&pass(0, 12, 16, [8, 2, 0]));
         let (_, engines) = passes.finish();
         // 8 blocks for 4 + 4 of 16 ms.
@@ -268,7 +294,7 @@ mod tests {
         let mut passes = Passes::default();
         passes.set_capacity(EngineId(2), 100);
         passes.add(&pass(0, 0, 10, [10, 1, 0]));
-        passes.idle(EngineId(0), SimTime::from_ns(10 * MS));
+        passes.idle(EngineId(0), SimTime::from_ns(10 * MS), 0);
         passes.add(&pass(1, 5, 20, [10, 1, 0]));
         let (total, engines) = passes.finish();
         let means: Vec<_> = engines.iter().map(|engine| engine.kv.used_blocks.mean).collect();
@@ -288,11 +314,10 @@ mod tests {
         passes.add(&prefill(pass(0, 10, 16, [1, 3, 0])));
         passes.add(&pass(0, 16, 18, [1, 4, 0]));
         passes.add(&pass(0, 18, 24, [1, 2, 0]));
-        passes.add(&pass(0, 24, 25, [1, 0, 0]));
         let (total, _) = passes.finish();
-        let counts = [total.prefill_only, total.decode_only, total.mixed, total.empty];
-        assert_eq!(counts.map(|kind| kind.count), [1, 2, 1, 1]);
-        assert_eq!(total.total, 5);
+        let counts = [total.prefill_only, total.decode_only, total.mixed];
+        assert_eq!(counts.map(|kind| kind.count), [1, 2, 1]);
+        assert_eq!(total.total, 4);
         assert_eq!(total.decode_only.pass_ms_mean, Some(4.0));
         assert_eq!(total.decode_only.decode_requests_mean, Some(3.0));
         assert_eq!(total.mixed.prefill_tokens_mean, Some(100.0));

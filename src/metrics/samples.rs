@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::time::SimDuration;
 
-/// Distinct values a sample keeps before it turns into a histogram: half a million, 10 MiB.
-pub(crate) const EXACT_LIMIT: usize = 1 << 19;
+/// Distinct values a sample keeps before it turns into a histogram: a quarter of a million, 5 MiB.
+pub(crate) const EXACT_LIMIT: usize = 1 << 18;
 
 /// Significant decimal digits of the histogram: a bucket is at most 0.1 % wide.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -73,8 +73,8 @@ impl Samples {
     #[cold]
     fn compact(&mut self) {
         let Store::Exact(pairs) = &mut self.store else { return };
-        // After an earlier compaction most of the buffer is one sorted run, which the stable
-        // sort finds and keeps.
+        // After an earlier compaction most of the buffer is one sorted run, and the gaps of a run
+        // of decode passes rise: the stable sort finds such runs and keeps them.
         pairs.sort_by_key(|pair| pair.0);
         pairs.dedup_by(|next, kept| {
             if next.0 != kept.0 {

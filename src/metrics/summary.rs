@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::collector::Outcomes;
 use super::samples::Summary;
 
 /// Everything the metrics know at the end of a run.
@@ -52,6 +53,8 @@ pub(crate) struct Measured {
 pub(crate) struct RequestsSummary {
     /// Requests of the workload.
     pub(crate) input: u64,
+    /// What became of all of them, left out of the statistics or not.
+    pub(crate) all: Outcomes,
     /// Counted requests that finished.
     pub(crate) completed: u64,
     /// Counted requests that never entered an engine.
@@ -178,8 +181,6 @@ pub(crate) struct PassesSummary {
     pub(crate) decode_only: PassKindSummary,
     /// Passes with both.
     pub(crate) mixed: PassKindSummary,
-    /// Passes with neither.
-    pub(crate) empty: PassKindSummary,
 }
 
 /// The passes of one kind; means are per pass.

@@ -44,7 +44,7 @@ pub struct Report {
     pub(crate) timing: Timing,
     /// What to know before trusting the figures.
     pub(crate) warnings: Vec<Warning>,
-    /// Digest of every decision of the run, in 16 hexadecimal digits.
+    /// Digest of every pass and of what became of every request, in 16 hexadecimal digits.
     pub(crate) digest: String,
     /// The facts of this execution.
     pub(crate) host: Host,
@@ -108,11 +108,11 @@ impl Report {
         subject: Subject,
         run: RunSummary,
         timing: Timing,
-        mut warnings: Vec<Warning>,
+        warnings: Vec<Warning>,
         digest: u64,
         host: Host,
     ) -> Self {
-        warnings.extend(Warning::of(&run));
+        let warnings = Warning::of(&run).into_iter().chain(warnings).collect();
         Self {
             schema: SCHEMA.to_owned(),
             servesim_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -164,7 +164,7 @@ impl Report {
     /// Requests that entered an engine and did not finish, counted in the statistics or not.
     #[must_use]
     pub const fn unfinished(&self) -> u64 {
-        self.run.requests.unfinished
+        self.run.requests.all.unfinished
     }
 }
 

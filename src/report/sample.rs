@@ -8,6 +8,7 @@ use crate::metrics::collector::{Metrics, MetricsOptions};
 use crate::metrics::record::{Finish, PassRecord, Rejection, RequestRecord, TtftParts};
 use crate::metrics::summary::RunSummary;
 
+use super::warning::Warning;
 use super::{Host, Report, Subject, Timing, Title};
 
 fn at(ms: u64) -> SimTime {
@@ -36,13 +37,17 @@ pub(super) fn run() -> RunSummary {
     ] {
         metrics.pass(&PassRecord {
             engine: EngineId(0),
+            passes: 1,
             start: at(start),
+            last_start: at(start),
             end: at(end),
             prefill_requests: u32::from(prefill > 0),
             prefill_tokens: prefill,
             decode_requests: decode,
             decode_tokens: decode,
             used_blocks,
+            used_blocks_max: used_blocks,
+            used_block_ns: 0,
             running: u32::from(prefill > 0) + decode,
             waiting,
         });
@@ -102,6 +107,8 @@ pub(super) fn report() -> Report {
         evidence: json!({"mixed": {"analytic": 1}}),
     };
     let host = Host { wall_ms: 0.25, passes: 4, ..Host::default() };
-    let report = Report::new(subject, run(), timing, Vec::new(), 0xfeed, host);
+    let run = run();
+    let warnings = Warning::of_unfinished(&run, "engine.vllm.num_gpu_blocks").into_iter().collect();
+    let report = Report::new(subject, run, timing, warnings, 0xfeed, host);
     Report { servesim_version: "1.2.3".to_owned(), ..report }
 }

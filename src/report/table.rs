@@ -222,14 +222,11 @@ fn passes(run: &RunSummary) -> Table {
             known(kind.decode_tokens_mean, mean),
         ]
     };
-    let mut rows = vec![
+    let rows = vec![
         row("prefill only", &passes.prefill_only),
         row("decode only", &passes.decode_only),
         row("mixed", &passes.mixed),
     ];
-    if passes.empty.count > 0 {
-        rows.push(row("empty", &passes.empty));
-    }
     table(
         &[
             "Passes",

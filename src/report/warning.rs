@@ -15,6 +15,11 @@ use super::format::{count, counted};
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub(crate) enum Warning {
+    /// There was nothing to simulate: a window or limit of the workload lets no request through.
+    NoRequests {
+        /// The field to change.
+        field: String,
+    },
     /// The warm-up or window left every request out.
     NothingCounted {
         /// Requests of the workload.
@@ -60,11 +65,19 @@ pub(crate) enum Warning {
 }
 
 impl Warning {
+    /// Requests that never finished, if there are any; `field` is what keeps them.
+    pub(crate) fn of_unfinished(run: &RunSummary, field: &str) -> Option<Self> {
+        let unfinished = run.requests.all.unfinished;
+        (unfinished > 0).then(|| Self::Unfinished { unfinished, field: field.to_owned() })
+    }
+
     /// The warnings that the figures of a run give rise to.
     pub(crate) fn of(run: &RunSummary) -> Vec<Self> {
         let requests = &run.requests;
         let mut warnings = Vec::new();
-        if requests.input > 0 && requests.excluded == requests.input {
+        if requests.input == 0 {
+            warnings.push(Self::NoRequests { field: "workload".to_owned() });
+        } else if requests.excluded == requests.input {
             let warmup = run.measured.warmup_requests.is_some() || run.measured.warmup_ms.is_some();
             warnings.push(Self::NothingCounted {
                 input: requests.input,
@@ -81,12 +94,6 @@ impl Warning {
                 field: if too_long { "engine.vllm.max_model_len" } else { "workload" }.to_owned(),
             });
         }
-        if requests.unfinished > 0 {
-            warnings.push(Self::Unfinished {
-                unfinished: requests.unfinished,
-                field: "engine.vllm.num_gpu_blocks".to_owned(),
-            });
-        }
         let metrics = hdr_metrics(run);
         if !metrics.is_empty() {
             warnings.push(Self::HdrPercentiles {
@@ -100,7 +107,8 @@ impl Warning {
     /// The field of the scenario to change.
     pub(crate) fn field(&self) -> &str {
         match self {
-            Self::NothingCounted { field, .. }
+            Self::NoRequests { field }
+            | Self::NothingCounted { field, .. }
             | Self::RejectedRequests { field, .. }
             | Self::Unfinished { field, .. }
             | Self::HdrPercentiles { field, .. }
@@ -129,6 +137,7 @@ fn hdr_metrics(run: &RunSummary) -> Vec<String> {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoRequests { .. } => f.write_str("the workload holds no request"),
             Self::NothingCounted { input, .. } => {
                 write!(
                     f,
@@ -172,7 +181,6 @@ mod tests {
     fn a_quiet_run_gives_no_warning() {
         let mut run = sample::run();
         run.requests.rejected.total = 0;
-        run.requests.unfinished = 0;
         assert_eq!(Warning::of(&run), []);
     }
 
@@ -183,15 +191,17 @@ mod tests {
         run.measured.warmup_requests = Some(4);
         run.latency.itl_ms.method = Method::Hdr;
         run.latency.e2e_ms.method = Method::Hdr;
-        let texts: Vec<_> = Warning::of(&run).iter().map(Warning::to_string).collect();
+        let mut warnings = Warning::of(&run);
+        warnings.extend(Warning::of_unfinished(&run, "engine.vllm.num_gpu_blocks"));
+        let texts: Vec<_> = warnings.iter().map(Warning::to_string).collect();
         assert_eq!(
             texts,
             [
-                "all of the 4 requests were left out of the statistics; see `warmup`",
+                "all of the 4 requests were left out of the statistics; see `metrics.warmup`",
                 "1 request rejected (1 prompt_too_long); see `engine.vllm.max_model_len`",
-                "no latency includes the 1 request that never finished; see `engine.vllm.num_gpu_blocks`",
                 "too many values to keep: percentiles of itl_ms, e2e_ms are within 0.1 %; see \
                  `metrics.exact_samples_max`",
+                "no latency includes the 1 request that never finished; see `engine.vllm.num_gpu_blocks`",
             ]
         );
     }
@@ -203,7 +213,7 @@ mod tests {
             json,
             r#"{"kind":"rejected_requests","rejected":1,"by_reason":{"prompt_too_long":1},"#
                 .to_owned()
-                + r#""field":"max_model_len"}"#
+                + r#""field":"engine.vllm.max_model_len"}"#
         );
     }
 }

@@ -46,9 +46,9 @@ pub enum ScenarioError {
         text: String,
     },
     /// An assignment names no field, or gives it a value it cannot have.
-    #[error("--set {text}: `{field}`: {what}")]
+    #[error("{text}: `{field}`: {what}")]
     Assignment {
-        /// The assignment.
+        /// The assignment, with its flag.
         text: String,
         /// The field that cannot be set, as far as the path made sense.
         field: String,

@@ -60,6 +60,10 @@ fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioEr
         serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
             unknown("choice", variant, expected)
         }
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => match key {
+            Some(key) => format!("`{key}` is there twice"),
+            None => "the same key is there twice".to_owned(),
+        },
         _ => match word_at(text, line, column) {
             Some(word) => format!("{message}, found `{word}`"),
             None => message,
@@ -134,7 +138,7 @@ mod tests {
         let text = r#"{"workload": {"trace": {"path": "t.jsonl"}}, "engine": {"vllm": {"block_size": 32}}}"#;
         let scenario = Scenario::from_text(text, Path::new("s.json")).unwrap();
         let EngineConfig::Vllm(vllm) = &scenario.engine;
-        let WorkloadConfig::Trace(trace) = &scenario.workload;
+        let WorkloadConfig::Trace(trace) = &scenario.workload else { panic!("it is a trace") };
         assert_eq!((vllm.block_size, trace.path.to_str()), (32, Some("t.jsonl")));
         assert_eq!(scenario.timing, Scenario::default().timing);
     }

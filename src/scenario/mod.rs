@@ -19,6 +19,7 @@ use crate::base::time::SimDuration;
 use crate::engine::vllm::config::VllmConfig;
 use crate::metrics::samples::EXACT_LIMIT;
 use crate::timing::config::TimingConfig;
+use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
 pub use error::ScenarioError;
@@ -57,6 +58,8 @@ pub struct Scenario {
 pub(crate) enum WorkloadConfig {
     /// Replayed from a recorded trace.
     Trace(TraceConfig),
+    /// Made up.
+    Synthetic(SyntheticConfig),
 }
 
 /// The engine.
@@ -151,7 +154,8 @@ impl Scenario {
     #[must_use]
     pub fn replay(trace: &Path) -> Self {
         let trace = TraceConfig { path: trace.to_owned(), ..TraceConfig::default() };
-        Self { workload: WorkloadConfig::Trace(trace), ..Self::default() }
+        let name = Some("replay".to_owned());
+        Self { name, workload: WorkloadConfig::Trace(trace), ..Self::default() }
     }
 
     /// The same scenario with every absent value filled in. Relative paths are made absolute:
@@ -171,6 +175,9 @@ impl Scenario {
                     let path = directory.join(&trace.path);
                     trace.path = std::path::absolute(&path).unwrap_or(path);
                 }
+            }
+            WorkloadConfig::Synthetic(synthetic) => {
+                synthetic.validate().map_err(|e| e.within("workload.synthetic"))?;
             }
         }
         match &mut resolved.engine {

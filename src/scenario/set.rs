@@ -7,7 +7,15 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 4] = ["workload", "engine", "timing", "metrics.warmup"];
+const CHOICES: [&str; 7] = [
+    "workload",
+    "workload.synthetic.prompt_tokens",
+    "workload.synthetic.output_tokens",
+    "workload.synthetic.arrivals",
+    "engine",
+    "timing",
+    "metrics.warmup",
+];
 
 /// An assignment to one field of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,22 +42,18 @@ impl Assignment {
             Value::Null
         } else {
             serde_saphyr::from_str(value).map_err(|error| ScenarioError::Assignment {
-                text: text.to_owned(),
+                text: format!("--set {text}"),
                 field: path.join("."),
                 what: error.without_snippet().to_string(),
             })?
         };
-        Ok(Self { text: text.to_owned(), path, value })
+        Ok(Self { text: format!("--set {text}"), path, value })
     }
 
-    /// An assignment from a flag of its own.
-    pub(crate) fn of(path: &str, value: impl Into<Value>) -> Self {
+    /// An assignment by a flag of its own, which errors call `flag`.
+    pub(crate) fn by_flag(flag: String, path: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
-        Self {
-            text: format!("{path}={value}"),
-            path: path.split('.').map(str::to_owned).collect(),
-            value,
-        }
+        Self { text: flag, path: path.split('.').map(str::to_owned).collect(), value }
     }
 
     fn apply_to(&self, root: &mut Value) -> Result<(), String> {

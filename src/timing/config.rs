@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TimingProvider;
+use super::error::LONGEST_PASS_MS;
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
 use crate::base::config::ConfigError;
@@ -75,7 +76,7 @@ pub(crate) struct PrefillPolynomial {
 
 /// `constant_ms + request_ms * B + kv_token_ms * K + occupancy_ms * p + occupancy_squared_ms * p^2`,
 /// at least `min_ms`, over the batch `B`, the active KV tokens `K` and the occupancy `p`, which is
-/// `K` over the tokens that the pool holds.
+/// `K` over the tokens that the pool holds, at most 1: requests that share blocks each count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DecodePolynomial {
@@ -97,6 +98,12 @@ impl PrefillPolynomial {
     /// The commonly published mock-up curve.
     pub(crate) const MOCKER: Self =
         Self { token_squared_ms: 4.209_989e-07, token_ms: 1.518_344e-02, constant_ms: 16.50142 };
+}
+
+impl PolynomialConfig {
+    /// The commonly published mock-up curves.
+    const MOCKER: Self =
+        Self { prefill: PrefillPolynomial::MOCKER, decode: DecodePolynomial::MOCKER };
 }
 
 impl DecodePolynomial {
@@ -124,18 +131,15 @@ impl TimingConfig {
     /// A coefficient that is not finite, or a constant that is negative.
     pub(crate) fn resolve(&self) -> Result<Self, ConfigError> {
         let resolved = match self {
-            Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig {
-                prefill: PrefillPolynomial::MOCKER,
-                decode: DecodePolynomial::MOCKER,
-            }),
+            Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig::MOCKER),
             other => other.clone(),
         };
         match &resolved {
             Self::Fixed(fixed) => {
-                check_at_least_zero("fixed.prefill_ms", fixed.prefill_ms)?;
-                check_at_least_zero("fixed.decode_ms", fixed.decode_ms)?;
+                check_pass_ms("fixed.prefill_ms", fixed.prefill_ms)?;
+                check_pass_ms("fixed.decode_ms", fixed.decode_ms)?;
                 if let Some(mixed_ms) = fixed.mixed_ms {
-                    check_at_least_zero("fixed.mixed_ms", mixed_ms)?;
+                    check_pass_ms("fixed.mixed_ms", mixed_ms)?;
                 }
             }
             Self::Polynomial(PolynomialConfig { prefill, decode }) => {
@@ -153,7 +157,7 @@ impl TimingConfig {
                         return Err(ConfigError::new(path, value, "a finite number"));
                     }
                 }
-                check_at_least_zero("polynomial.decode.min_ms", decode.min_ms)?;
+                check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
@@ -161,11 +165,12 @@ impl TimingConfig {
     }
 
     /// What the provider is called in reports.
-    pub(crate) const fn provider_name(&self) -> &'static str {
+    pub(crate) fn provider_name(&self) -> &'static str {
         match self {
             Self::Fixed(_) => "fixed",
+            Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
-            Self::Preset(TimingPreset::Mocker) => "mocker",
+            Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
         }
     }
 
@@ -189,10 +194,10 @@ impl TimingConfig {
     }
 }
 
-fn check_at_least_zero(path: &str, value: f64) -> Result<(), ConfigError> {
-    if value.is_finite() && value >= 0.0 {
+fn check_pass_ms(path: &str, value: f64) -> Result<(), ConfigError> {
+    if (0.0..=LONGEST_PASS_MS).contains(&value) {
         Ok(())
     } else {
-        Err(ConfigError::new(path, value, "a finite number of at least 0"))
+        Err(ConfigError::new(path, value, "a number from 0 to 86400000 (a day)"))
     }
 }

@@ -35,7 +35,8 @@ impl TimingProvider for Polynomial {
 
     fn decode(&self, work: &DecodeWork) -> Result<Price, TimingError> {
         let kv = work.kv_tokens as f64;
-        let occupancy = kv / self.kv_capacity_tokens;
+        // Requests that share cached blocks each count them, the pool holds them once.
+        let occupancy = (kv / self.kv_capacity_tokens).min(1.0);
         let p = &self.decode;
         let ms = p.constant_ms
             + p.request_ms * f64::from(work.requests)
@@ -63,5 +64,9 @@ mod tests {
         // p = 0.5: -25.74 * 0.25 + 54.01 * 0.5 + 5.74 = -6.435 + 27.005 + 5.74.
         let ms = provider.decode(&decode).unwrap().ms;
         assert!((ms - 26.31).abs() < 1e-9, "{ms}");
+        decode.add(1, 95_000);
+        // p stops at 1: -25.74 + 54.01 + 5.74.
+        let ms = provider.decode(&decode).unwrap().ms;
+        assert!((ms - 34.01).abs() < 1e-9, "{ms}");
     }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod request;
 pub(crate) mod source;
+pub(crate) mod synthetic;
 pub(crate) mod trace;

@@ -5,14 +5,31 @@ use serde::Serialize;
 use super::request::RequestSpec;
 use super::trace::TraceError;
 use super::trace::config::{Ties, TraceFormat};
+use crate::base::ids::RequestId;
+use crate::base::time::SimTime;
 
-/// A stream of requests.
+/// A stream of requests by arrival, with dense ids from 0.
 pub(crate) trait RequestSource {
-    /// The next request by arrival, or `None` when there is none left. Ids are dense, from 0.
+    /// When the next request arrives, or `None` when there is none left, or none until one of
+    /// those under way has ended.
     ///
     /// # Errors
-    /// The workload cannot be read. After an error the source is spent: it answers `None`.
-    fn next_request(&mut self) -> Result<Option<RequestSpec>, TraceError>;
+    /// The workload cannot be read. After an error there is no next request.
+    fn next_arrival(&mut self) -> Result<Option<SimTime>, TraceError>;
+
+    /// The request whose arrival [`RequestSource::next_arrival`] has just told.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn take(&mut self) -> RequestSpec;
+
+    /// Whether later arrivals depend on the end of earlier requests.
+    fn follows_ends(&self) -> bool {
+        false
+    }
+
+    /// A request was completed, or rejected, at `at`. Told only to sources that follow ends.
+    fn ended(&mut self, _id: RequestId, _at: SimTime) {}
 }
 
 /// What became of the rows of a trace. Once the source is spent,

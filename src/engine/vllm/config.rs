@@ -1,4 +1,4 @@
-//! The `scheduler.vllm` part of a scenario: vLLM's own flags, with the defaults of release 0.33.0.
+//! The `engine.vllm` part of a scenario: vLLM's own flags, with the defaults of release 0.33.0.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -24,6 +24,11 @@ impl PrefillInterval {
         !self.has_backlog && self.executed + 1 - self.last_with_prefill < self.passes
     }
 
+    /// Whether passes without prefill do nothing but count, while `waiting` requests wait.
+    pub(crate) const fn only_counts(&self, waiting: u32) -> bool {
+        self.passes == 1 || waiting == 0 && !self.has_backlog
+    }
+
     /// The waiting loop ran without being held, and left requests in the queue or not.
     pub(crate) fn note_backlog(&mut self, has_backlog: bool) {
         self.has_backlog = has_backlog;
@@ -41,6 +46,8 @@ impl PrefillInterval {
 impl Vllm {
     /// Whether this call holds prefill back: it would come early, and somebody else can run.
     pub(super) fn holds_prefill(&self) -> bool {
-        self.interval.is_early() && self.running.iter().any(|&slot| !self.arena[slot].is_chunk)
+        let decodes = self.steady.size + self.leaving > 0
+            || self.running.iter().any(|&slot| !self.arena[slot].is_chunk);
+        self.interval.is_early() && decodes
     }
 }

@@ -16,25 +16,44 @@
 //! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
 
 pub(crate) mod config;
+mod decode_run;
 mod interval;
+mod lockstep;
 mod output;
 mod preempt;
 mod queue;
 mod running;
+mod steady;
 mod waiting;
 
 use crate::base::ids::SlotId;
 use crate::base::record::Unserved;
-use crate::base::time::SimDuration;
+use crate::base::time::{SimDuration, SimTime};
 use crate::kv::blocks::BlockKv;
+use crate::timing::work::DecodeWork;
 
 use super::arena::{Arena, Arrival};
+use super::decode_clock::DecodeClock;
+use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
 use super::{Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
+use lockstep::{Ending, LeftRows, Scratch};
 use queue::WaitingQueue;
+use steady::{Member, SteadySet};
+use waiting::StuckHead;
+
+/// How passes are computed. What comes out is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// Requests that decode in step are not touched until one of them ends.
+    #[default]
+    InStep,
+    /// Every request is planned and completed by itself in every pass: the reference.
+    OneByOne,
+}
 
 /// One engine's scheduler, its requests and its KV.
 #[derive(Clone, Debug)]
@@ -43,10 +62,27 @@ pub(crate) struct Vllm {
     detokenize: SimDuration,
     arena: Arena,
     kv: BlockKv,
-    /// Running requests, in order of admission (R3).
+    /// Running requests, in order of admission (R3), but for those in the set.
     running: Vec<SlotId>,
     waiting: WaitingQueue,
     interval: PrefillInterval,
+    /// Whether requests that decode in step are kept in a set, and not touched one by one.
+    lockstep: bool,
+    steady: SteadySet,
+    /// Requests of the set whose last token comes with the pass in flight.
+    ending: Vec<Ending>,
+    /// How many of them have left the set; they run until that token is here.
+    leaving: u32,
+    /// Finished requests that the pass in flight computes in vain.
+    in_vain: Vec<Member>,
+    left_rows: Option<LeftRows>,
+    stuck_head: Option<StuckHead>,
+    scratch: Scratch,
+    planned_passes: u64,
+    completed_passes: u64,
+    /// When the tokens of the last completed pass became visible.
+    last_visible: SimTime,
+    admissions: u64,
     requests_touched: u64,
 }
 
@@ -91,8 +127,9 @@ struct Call<'a> {
 
 impl Vllm {
     /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize`
-    /// after its pass ends.
-    pub(crate) fn new(config: &VllmConfig, detokenize: SimDuration) -> Self {
+    /// after its pass ends. `advance` chooses how passes are computed, not what comes out.
+    pub(crate) fn new(config: &VllmConfig, detokenize: SimDuration, advance: Advance) -> Self {
+        let lockstep = advance == Advance::InStep;
         let limits = Limits::of(config);
         Self {
             limits,
@@ -106,6 +143,18 @@ impl Vllm {
             running: Vec::new(),
             waiting: WaitingQueue::new(limits.by_priority),
             interval: PrefillInterval::new(limits.prefill_interval),
+            lockstep,
+            steady: SteadySet::new(config.block_size),
+            ending: Vec::new(),
+            leaving: 0,
+            in_vain: Vec::new(),
+            left_rows: None,
+            stuck_head: None,
+            scratch: Scratch::default(),
+            planned_passes: 0,
+            completed_passes: 0,
+            last_visible: SimTime::ZERO,
+            admissions: 0,
             requests_touched: 0,
         }
     }
@@ -114,7 +163,7 @@ impl Vllm {
     /// share of the budget where that is larger.
     fn long_prefill_cap(&self) -> u32 {
         let Limits { long_prefill_tokens, long_prefill_adaptive, batched_tokens, .. } = self.limits;
-        let requests = (self.running.len() + self.waiting.len()) as u32;
+        let requests = self.running_requests() + self.waiting.len() as u32;
         if long_prefill_tokens == 0 || requests <= 1 {
             u32::MAX
         } else if long_prefill_adaptive {
@@ -148,6 +197,11 @@ impl Vllm {
         });
     }
 
+    /// Requests that run.
+    fn running_requests(&self) -> u32 {
+        self.running.len() as u32 + self.steady.size + self.leaving
+    }
+
     /// What is scheduled counts as computed from here on (R15, R70).
     fn commit(&mut self, plan: &mut PassPlan) {
         for i in 0..plan.rows.len() {
@@ -158,6 +212,7 @@ impl Vllm {
             row.is_chunk =
                 request.computed_tokens < request.known_tokens + request.placeholder_tokens;
             request.is_chunk = row.is_chunk;
+            request.last_pass = plan.pass;
             if self.limits.asynchronous && !row.is_chunk {
                 request.placeholder_tokens += 1;
             }
@@ -166,6 +221,8 @@ impl Vllm {
             plan.add_work(&row);
         }
         self.requests_touched += plan.rows.len() as u64;
+        self.commit_steady(plan);
+        self.planned_passes += u64::from(!plan.is_empty());
     }
 }
 
@@ -180,6 +237,10 @@ impl Scheduler for Vllm {
 
     fn schedule(&mut self, plan: &mut PassPlan) {
         plan.clear();
+        plan.pass = self.planned_passes;
+        if self.lockstep {
+            self.prepare_steady();
+        }
         let mut call = Call {
             budget: Budget {
                 issue_tokens: self.limits.scheduled_tokens,
@@ -190,7 +251,12 @@ impl Scheduler for Vllm {
             carries_prefill: false,
             plan,
         };
-        self.schedule_running(&mut call);
+        if self.steady.size + self.leaving == 0 {
+            self.schedule_running(&mut call);
+        } else if !self.schedule_around_steady(&mut call) {
+            self.dissolve_steady();
+            self.schedule_running(&mut call);
+        }
         // A call that had to preempt admits nobody (R23).
         if call.plan.preempted.is_empty() {
             self.schedule_waiting(&mut call);
@@ -200,7 +266,7 @@ impl Scheduler for Vllm {
         }
         let Call { plan, carries_prefill, .. } = call;
         self.commit(plan);
-        if !plan.rows.is_empty() {
+        if !plan.has_no_work() {
             self.interval.note_pass(carries_prefill);
         }
         assert!(
@@ -208,11 +274,31 @@ impl Scheduler for Vllm {
                 <= u64::from(self.limits.scheduled_tokens.min(self.limits.batched_tokens)),
             "a pass keeps its token budget"
         );
-        assert!(self.running.len() <= self.limits.running_max as usize, "seats are kept");
+        assert!(self.running_requests() <= self.limits.running_max, "seats are kept");
     }
 
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox) {
-        self.complete_rows(&mut plan.rows, span, outbox);
+        self.completed_passes = plan.pass + 1;
+        self.restore_left_rows(plan);
+        if plan.steady == 0 {
+            self.complete_rows(&mut plan.rows, span, outbox);
+            self.last_visible = span.end + self.detokenize;
+        } else {
+            self.complete_around_steady(plan, span, outbox);
+        }
+    }
+
+    fn run_decodes(&mut self, clock: &mut DecodeClock<'_>) -> Result<(), EngineError> {
+        self.run_steady(clock)
+    }
+
+    fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork) {
+        plan.clear();
+        plan.pass = self.planned_passes - 1 - back;
+        plan.steady = self.steady.size;
+        plan.steady_counted = self.steady.counted;
+        plan.decode = *work;
+        plan.has_new_work = true;
     }
 
     fn depth(&self) -> usize {
@@ -221,7 +307,7 @@ impl Scheduler for Vllm {
 
     fn levels(&self) -> Levels {
         Levels {
-            running: self.running.len() as u32,
+            running: self.running_requests(),
             waiting: self.waiting.len() as u32,
             free_blocks: self.kv.free_blocks(),
             usable_blocks: self.kv.usable_blocks(),
@@ -230,7 +316,12 @@ impl Scheduler for Vllm {
     }
 
     fn unfinished(&self) -> Vec<Unserved> {
-        let slots = self.running.iter().copied().chain(self.waiting.slots());
+        let steady = self.steady.members(&self.arena).map(|member| member.slot);
+        let leaving = self.ending.iter().filter(|ending| !ending.is_member);
+        let slots = (self.running.iter().copied())
+            .chain(steady)
+            .chain(leaving.map(|ending| ending.member.slot))
+            .chain(self.waiting.slots());
         let mut unserved: Vec<Unserved> = slots.map(|slot| self.arena[slot].unserved()).collect();
         unserved.sort_unstable_by_key(|request| request.id);
         unserved

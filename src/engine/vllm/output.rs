@@ -10,42 +10,50 @@ use crate::engine::plan::{PassSpan, Row};
 impl Vllm {
     /// Handles the rows of a completed pass in the order in which they were scheduled.
     pub(super) fn complete_rows(&mut self, rows: &mut [Row], span: PassSpan, outbox: &mut Outbox) {
-        let mut any_finished = false;
         for row in rows.iter_mut() {
-            let slot = row.slot;
-            let request = &mut self.arena[slot];
-            request.flying_tokens -= row.tokens;
-            let is_stale = request.stale_tokens > 0;
-            if is_stale {
-                request.stale_tokens -= row.tokens;
-            }
-            // A stop token was seen while this pass ran: its share is ignored (R73).
-            if request.stage == Stage::Finished {
-                self.retire(slot);
-                continue;
-            }
-            if !row.is_decode {
-                let computed_after = row.computed_before + row.tokens;
-                request.note_prefill(span.start, span.end, computed_after);
-            }
-            let finish = if row.is_chunk {
-                None
-            } else {
-                row.emitted_tokens = 1;
-                self.take_token(slot, is_stale, span, outbox)
-            };
-            if self.limits.asynchronous && !is_stale {
-                let request = &self.arena[slot];
-                self.kv.label(slot, request.computed_tokens - request.flying_tokens);
-            }
-            if let Some(finish) = finish {
-                row.finished = true;
-                any_finished = true;
-                self.finish(slot, finish, outbox);
-            }
+            self.complete_row(row, span, outbox);
         }
-        self.requests_touched += rows.len() as u64;
-        if any_finished {
+        self.clear_away(rows);
+    }
+
+    /// Handles one row of a completed pass.
+    pub(super) fn complete_row(&mut self, row: &mut Row, span: PassSpan, outbox: &mut Outbox) {
+        let slot = row.slot;
+        let request = &mut self.arena[slot];
+        self.requests_touched += 1;
+        request.flying_tokens -= row.tokens;
+        let is_stale = request.stale_tokens > 0;
+        if is_stale {
+            request.stale_tokens -= row.tokens;
+        }
+        // A stop token was seen while this pass ran: its share is ignored (R73).
+        if request.stage == Stage::Finished {
+            self.retire(slot);
+            return;
+        }
+        if !row.is_decode {
+            let computed_after = row.computed_before + row.tokens;
+            request.note_prefill(span.start, span.end, computed_after);
+        }
+        let finish = if row.is_chunk {
+            None
+        } else {
+            row.emitted_tokens = 1;
+            self.take_token(slot, is_stale, span, outbox)
+        };
+        if self.limits.asynchronous && !is_stale {
+            let request = &self.arena[slot];
+            self.kv.label(slot, request.computed_tokens - request.flying_tokens);
+        }
+        if let Some(finish) = finish {
+            row.finished = true;
+            self.finish(slot, finish, outbox);
+        }
+    }
+
+    /// Takes requests that finished with these rows out of the running list.
+    pub(super) fn clear_away(&mut self, rows: &[Row]) {
+        if rows.iter().any(|row| row.finished) {
             let arena = &self.arena;
             self.running.retain(|&slot| arena[slot].stage == Stage::Running);
             for row in rows.iter().filter(|row| row.finished) {
@@ -80,7 +88,7 @@ impl Vllm {
 
     /// The request is over; its blocks are free at once (R18). The caller takes it out of the
     /// running list.
-    fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+    pub(super) fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
         self.kv.release(slot);
         self.kv.close(slot);
         let request = &mut self.arena[slot];
@@ -93,7 +101,7 @@ impl Vllm {
     }
 
     /// Gives the slot of a finished request back once no pass in flight mentions it.
-    fn retire(&mut self, slot: SlotId) {
+    pub(super) fn retire(&mut self, slot: SlotId) {
         if self.arena[slot].flying_tokens == 0 {
             self.arena.remove(slot);
         }

@@ -41,6 +41,7 @@ impl Vllm {
     /// The place of the next victim in the running list (R21): FCFS takes the last. The priority
     /// policy takes the largest (priority, arrival), of equals the one nearest the front.
     fn victim(&self) -> usize {
+        debug_assert_eq!(self.running_requests() as usize, self.running.len());
         if !self.limits.by_priority {
             return self.running.len() - 1;
         }

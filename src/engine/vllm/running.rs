@@ -23,19 +23,31 @@ impl Vllm {
                 Preempted::Itself if self.limits.by_priority => continue,
                 Preempted::Itself => break,
             }
-            let computed = self.arena[slot].computed_tokens;
-            let needed = self.blocks_missing(slot, tokens);
-            self.kv.grow(slot, needed);
-            let known = self.arena[slot].known_tokens;
-            self.kv.label(slot, (computed + tokens).min(known));
-            call.carries_prefill |= self.arena[slot].is_chunk;
-            self.add_row(call, slot, tokens, computed, Entry::Running);
+            let new_blocks = self.blocks_missing(slot, tokens);
+            self.serve(slot, tokens, new_blocks, call);
             index += 1;
         }
     }
 
+    /// Gives a running request `tokens` tokens and the blocks for them, which are free.
+    pub(super) fn serve(
+        &mut self,
+        slot: SlotId,
+        tokens: u32,
+        new_blocks: u32,
+        call: &mut Call<'_>,
+    ) {
+        let request = &self.arena[slot];
+        let computed = request.computed_tokens;
+        let labelled_tokens = (computed + tokens).min(request.known_tokens);
+        call.carries_prefill |= request.is_chunk;
+        self.kv.grow(slot, new_blocks);
+        self.kv.label(slot, labelled_tokens);
+        self.add_row(call, slot, tokens, computed, Entry::Running);
+    }
+
     /// Tokens a running request gets if blocks allow: 0 if it sits this pass out (R11).
-    fn wanted_by_running(&self, slot: SlotId, call: &Call<'_>) -> u32 {
+    pub(super) fn wanted_by_running(&self, slot: SlotId, call: &Call<'_>) -> u32 {
         let request = &self.arena[slot];
         // The output in flight is sure to reach its limit (R71).
         if request.placeholder_tokens > 0

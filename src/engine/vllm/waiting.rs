@@ -13,53 +13,129 @@ struct Admission {
     new_blocks: u32,
 }
 
+/// Why the head of the queue could not be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// Prefill is held back (R50).
+    PrefillHeld,
+    /// Without chunking its tokens do not fit into what is left of the budget.
+    Budget,
+    /// It needs so many blocks, at rest or free, for so many tokens.
+    Blocks { blocks: u64, tokens: u32 },
+}
+
+/// A head of the queue that could not be admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StuckHead {
+    slot: SlotId,
+    known_tokens: u32,
+    /// What its hit leaves to compute.
+    missing_tokens: u32,
+    obstacle: Obstacle,
+}
+
+/// What a call offers to the head of the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    /// Tokens left in the budget.
+    pub(super) budget_tokens: u32,
+    /// Most tokens of one request.
+    pub(super) cap_tokens: u32,
+    /// Whether prefill is held back.
+    pub(super) holds_prefill: bool,
+}
+
 impl Vllm {
     /// Admits from the head of the queue while budget, seats and blocks last. The first head that
     /// does not fit ends the loop: nobody behind it is tried.
     pub(super) fn schedule_waiting(&mut self, call: &mut Call<'_>) {
-        while !call.budget.is_spent() && (self.running.len() as u32) < self.limits.active_max {
+        while !call.budget.is_spent() && self.running_requests() < self.limits.active_max {
             let Some(slot) = self.waiting.head() else { break };
+            let offer = Offer {
+                budget_tokens: call.budget.tokens(),
+                cap_tokens: call.cap_tokens,
+                holds_prefill: call.holds_prefill,
+            };
+            if self.lockstep && self.is_stuck(slot, offer) {
+                break;
+            }
             self.requests_touched += 1;
-            let Some(admission) = self.fit(slot, call) else { break };
-            self.waiting.pop();
-            self.admit(slot, &admission, call);
+            match self.fit(slot, offer) {
+                Ok(admission) => {
+                    self.stuck_head = None;
+                    self.waiting.pop();
+                    self.admit(slot, &admission, call);
+                }
+                Err(stuck) => {
+                    self.stuck_head = Some(stuck);
+                    break;
+                }
+            }
         }
     }
 
-    /// How the request in `slot` would be admitted now, if it can be (R14, R32 to R37).
-    fn fit(&mut self, slot: SlotId, call: &Call<'_>) -> Option<Admission> {
+    /// Whether the request in `slot`, at the head of the queue, is sure to be refused for the
+    /// reason of the last time, so that there is no need to look at it again.
+    ///
+    /// Since then nobody was admitted, so its hit can only have shrunk, unless the cache has news
+    /// of it. A hit that shrinks leaves more to compute and needs no fewer blocks: one that is
+    /// reused was at rest, and counted. A block of the hit that comes to rest needs one more.
+    pub(super) fn is_stuck(&self, slot: SlotId, offer: Offer) -> bool {
+        let Some(stuck) = self.stuck_head else { return false };
+        if stuck.slot != slot
+            || stuck.known_tokens != self.arena[slot].known_tokens
+            || self.kv.has_news()
+        {
+            return false;
+        }
+        let wanted = stuck.missing_tokens.min(offer.cap_tokens);
+        match stuck.obstacle {
+            Obstacle::PrefillHeld => offer.holds_prefill,
+            Obstacle::Budget => wanted > offer.budget_tokens,
+            Obstacle::Blocks { blocks, tokens } => {
+                let needs_as_many =
+                    self.limits.reserve_full_isl || wanted.min(offer.budget_tokens) >= tokens;
+                needs_as_many && self.spare_blocks() < blocks
+            }
+        }
+    }
+
+    /// How the request in `slot` would be admitted now, or why it cannot be (R14, R32 to R37).
+    fn fit(&mut self, slot: SlotId, offer: Offer) -> Result<Admission, StuckHead> {
         let request = &self.arena[slot];
         debug_assert_eq!(request.stale_tokens, 0, "out of reach with two passes (R74)");
         let known_tokens = request.known_tokens;
         let hit = self.kv.look_up(slot, known_tokens);
         let hit_tokens = hit.blocks * self.limits.block_tokens;
+        let missing_tokens = known_tokens - hit_tokens;
+        let stuck = |obstacle| StuckHead { slot, known_tokens, missing_tokens, obstacle };
         // One token left is not prefill in the sense of the interval (R50).
-        if call.holds_prefill && hit_tokens + 1 < known_tokens {
-            return None;
+        if offer.holds_prefill && missing_tokens > 1 {
+            return Err(stuck(Obstacle::PrefillHeld));
         }
-        let wanted = (known_tokens - hit_tokens).min(call.cap_tokens);
+        let wanted = missing_tokens.min(offer.cap_tokens);
         // Without chunking a prompt is computed whole or not at all.
-        if !self.limits.chunked_prefill && wanted > call.budget.tokens() {
-            return None;
+        if !self.limits.chunked_prefill && wanted > offer.budget_tokens {
+            return Err(stuck(Obstacle::Budget));
         }
-        let tokens = wanted.min(call.budget.tokens());
-        let spare_blocks = self.spare_blocks();
-        // The gate looks at the whole known sequence, the allocation only at this chunk.
-        if self.limits.reserve_full_isl
-            && u64::from(self.new_blocks(known_tokens, hit)) + u64::from(hit.resting) > spare_blocks
-        {
-            return None;
-        }
+        let tokens = wanted.min(offer.budget_tokens);
         let new_blocks = self.new_blocks(hit_tokens.saturating_add(tokens), hit);
-        if u64::from(new_blocks) + u64::from(hit.resting) > spare_blocks {
-            return None;
+        // The gate looks at the whole known sequence, the allocation only at this chunk.
+        let gate_blocks = if self.limits.reserve_full_isl {
+            self.new_blocks(known_tokens, hit).max(new_blocks)
+        } else {
+            new_blocks
+        };
+        let blocks = u64::from(gate_blocks) + u64::from(hit.resting);
+        if blocks > self.spare_blocks() {
+            return Err(stuck(Obstacle::Blocks { blocks, tokens }));
         }
-        Some(Admission { hit, tokens, new_blocks })
+        Ok(Admission { hit, tokens, new_blocks })
     }
 
     /// Blocks that an admission may use: the watermark stays free while something runs (R36).
     fn spare_blocks(&self) -> u64 {
-        let watermark = if self.running.is_empty() { 0 } else { self.limits.watermark_blocks };
+        let watermark = if self.running_requests() == 0 { 0 } else { self.limits.watermark_blocks };
         self.kv.free_blocks().saturating_sub(watermark).into()
     }
 
@@ -82,6 +158,8 @@ impl Vllm {
             Entry::New
         };
         request.stage = Stage::Running;
+        request.order = self.admissions;
+        self.admissions += 1;
         request.computed_tokens = hit_tokens;
         // Full blocks can be hit from now on, by newcomers of this very call too (R41).
         self.kv.label(slot, (hit_tokens + tokens).min(known_tokens));

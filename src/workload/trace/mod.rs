@@ -142,7 +142,9 @@ pub(crate) struct TraceSource {
     from: i128,
     to: Option<i128>,
     counts: TraceCounts,
-    /// Whether the last request, or an error, has been handed out.
+    /// The request that comes next, once it has been asked for.
+    next: Option<RequestSpec>,
+    /// Whether the last request has been read, or an error was met.
     spent: bool,
 }
 
@@ -177,11 +179,18 @@ impl TraceSource {
             from: ns_of_s(window.from_s).unwrap_or(0),
             to: window.to_s.and_then(ns_of_s),
             counts: TraceCounts::default(),
+            next: None,
             spent: false,
         })
     }
 
-    /// What has been read and left out so far; final once `next_request` has answered `None`.
+    /// The next request, if there is one.
+    #[cfg(test)]
+    fn next_request(&mut self) -> Result<Option<RequestSpec>, TraceError> {
+        Ok(self.next_arrival()?.map(|_| self.take()))
+    }
+
+    /// What has been read and left out so far; final once there is no next arrival.
     pub(crate) fn counts(&self) -> TraceCounts {
         self.counts
     }
@@ -287,13 +296,18 @@ impl TraceSource {
 }
 
 impl RequestSource for TraceSource {
-    fn next_request(&mut self) -> Result<Option<RequestSpec>, TraceError> {
-        if self.spent {
-            return Ok(None);
+    fn next_arrival(&mut self) -> Result<Option<SimTime>, TraceError> {
+        if self.next.is_none() && !self.spent {
+            // An error leaves the source spent.
+            self.spent = true;
+            self.next = self.select()?;
+            self.spent = self.next.is_none();
         }
-        let answer = self.select();
-        self.spent = !matches!(answer, Ok(Some(_)));
-        answer
+        Ok(self.next.as_ref().map(|request| request.arrival))
+    }
+
+    fn take(&mut self) -> RequestSpec {
+        self.next.take().expect("the caller asks for the next arrival first")
     }
 }
 

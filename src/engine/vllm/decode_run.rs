@@ -1,0 +1,129 @@
+//! Runs of passes in which every running request is in the set: nothing is planned, only counted.
+//!
+//! A run lasts until a member's last token comes, a block is missing, or the clock's horizon,
+//! before which somebody may arrive. Requests that wait do not end it if they cannot be admitted
+//! in it.
+
+use super::Vllm;
+use super::lockstep::Deed;
+use super::waiting::Offer;
+use crate::base::time::SimTime;
+use crate::engine::decode_clock::{DecodeClock, Standing};
+use crate::engine::error::EngineError;
+use crate::timing::work::DecodeWork;
+
+impl Vllm {
+    /// Runs passes of the whole set, from the next one on.
+    pub(super) fn run_steady(&mut self, clock: &mut DecodeClock<'_>) -> Result<(), EngineError> {
+        let Some(last_pass) = self.last_steady_pass() else { return Ok(()) };
+        let usable_blocks = self.kv.usable_blocks();
+        let standing = Standing {
+            used_blocks: 0,
+            running: self.running_requests(),
+            waiting: self.waiting.len() as u32,
+        };
+        let size = self.steady.size;
+        let mut work = DecodeWork {
+            requests: size,
+            query_tokens: size.into(),
+            kv_tokens: self.steady.kv_tokens,
+        };
+        while self.planned_passes <= last_pass && clock.may_plan() {
+            // A block that was labelled in the run may let somebody in.
+            if standing.waiting > 0 && self.kv.has_news() {
+                break;
+            }
+            if !self.take_blocks_in_step() {
+                break;
+            }
+            let used_blocks = usable_blocks - self.kv.free_blocks();
+            clock.plan(&work, Standing { used_blocks, ..standing })?;
+            self.planned_passes += 1;
+            self.interval.note_pass(false);
+            self.steady.advance();
+            work.kv_tokens += u64::from(size);
+            let Some(end) = clock.complete() else { break };
+            self.complete_in_step(clock, end + self.detokenize);
+        }
+        Ok(())
+    }
+
+    /// The last pass that the whole set, and nobody else, is sure to be in; `None` if not even
+    /// the next one.
+    fn last_steady_pass(&mut self) -> Option<u64> {
+        let only_set = self.lockstep
+            && self.running.is_empty()
+            && self.ending.is_empty()
+            && self.in_vain.is_empty()
+            && self.left_rows.is_none()
+            && self.steady.size > 0;
+        if !only_set {
+            return None;
+        }
+        let budget = self.limits.scheduled_tokens.min(self.limits.batched_tokens);
+        let waiting = self.waiting.len() as u32;
+        let budget_tokens = budget.checked_sub(self.steady.size)?;
+        let nobody_enters = budget_tokens == 0
+            || self.steady.size >= self.limits.active_max
+            || self.waiting.head().is_none_or(|head| {
+                let cap_tokens = self.long_prefill_cap();
+                self.is_stuck(head, Offer { budget_tokens, cap_tokens, holds_prefill: false })
+            });
+        if !nobody_enters || !self.interval.only_counts(waiting) {
+            return None;
+        }
+        // The pass with a last token is completed by itself. With two passes, the one behind it
+        // is planned before that, and by itself too.
+        let first_end = self.steady.first_end(&self.arena)?;
+        let last_pass =
+            if self.limits.asynchronous { first_end } else { first_end.checked_sub(1)? };
+        (last_pass >= self.planned_passes).then_some(last_pass)
+    }
+
+    /// Gives members the blocks they need in the next pass, or says that there are too few.
+    fn take_blocks_in_step(&mut self) -> bool {
+        let pass = self.planned_passes;
+        let needed = self.steady.blocks_needed(pass);
+        if needed > self.kv.free_blocks() {
+            return false;
+        }
+        if !self.kv.has_identity() {
+            self.kv.take_counted(needed);
+            return true;
+        }
+        let labels_now = !self.limits.asynchronous;
+        if needed > 0 || labels_now && self.steady.blocks_needed(pass + 1) > 0 {
+            self.scratch.events.clear();
+            self.note_events(pass, Deed::TakeBlock);
+            if labels_now {
+                self.note_events(pass + 1, Deed::LabelBlock);
+            }
+            let mut events = std::mem::take(&mut self.scratch.events);
+            events.sort_unstable();
+            events.iter().for_each(|&event| self.do_when_planning(event));
+            self.scratch.events = events;
+        }
+        true
+    }
+
+    /// A pass of the run has ended; its tokens are `visible`.
+    fn complete_in_step(&mut self, clock: &mut DecodeClock<'_>, visible: SimTime) {
+        let pass = self.completed_passes;
+        self.completed_passes += 1;
+        if self.steady.counted > 0 {
+            let gap = visible.since(self.last_visible);
+            clock.outbox.token_gap(gap, self.steady.counted.into());
+        }
+        self.last_visible = visible;
+        if self.limits.asynchronous
+            && self.kv.has_identity()
+            && self.steady.blocks_needed(pass + 1) > 0
+        {
+            self.scratch.events.clear();
+            self.note_events(pass + 1, Deed::LabelBlock);
+            let events = std::mem::take(&mut self.scratch.events);
+            events.iter().for_each(|&event| self.do_when_completing(event, clock.outbox));
+            self.scratch.events = events;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests that decode in step: one token each in every pass, until one of them ends.
+//!
+//! What such requests do is a matter of counting, so a pass does not touch them. The set keeps
+//! their number and their KV; which of them need a block, or fill one, in a given pass follows
+//! from the pass's number modulo the block size; and whose last token a pass brings follows from
+//! when they joined. A member's own counters stand still while it is in the set, and are brought
+//! up to date when it leaves ([`super::lockstep`]).
+//!
+//! Passes are numbered from 0 in the order in which they are planned. An entry for a request that
+//! has left stays where it is until somebody passes by: `order` tells it from a living one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::base::ids::SlotId;
+use crate::engine::arena::{Arena, NOT_STEADY};
+
+/// A request by its place in the order of admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Member {
+    /// Its number among all admissions.
+    pub(super) order: u64,
+    /// Its place in the arena.
+    pub(super) slot: SlotId,
+}
+
+impl Member {
+    fn is_alive(self, arena: &Arena) -> bool {
+        let request = &arena[self.slot];
+        request.order == self.order && request.steady_since != NOT_STEADY
+    }
+}
+
+/// The pass that brings a request's last token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct End {
+    /// Number of that pass.
+    pub(super) pass: u64,
+    /// Whose.
+    pub(super) member: Member,
+}
+
+/// Members that need a block in the same passes.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    alive: u32,
+    /// In order of admission; some may have left.
+    members: Vec<Member>,
+}
+
+/// The requests that decode in step.
+#[derive(Clone, Debug)]
+pub(super) struct SteadySet {
+    /// How many there are.
+    pub(super) size: u32,
+    /// How many of them belong to the statistics.
+    pub(super) counted: u32,
+    /// Tokens with KV before the next pass, over all of them.
+    pub(super) kv_tokens: u64,
+    /// No member was admitted after this one.
+    pub(super) last_order: u64,
+    /// By the numbers, modulo the block size, of the passes in which members need a block.
+    buckets: Vec<Bucket>,
+    ends: BinaryHeap<Reverse<End>>,
+}
+
+impl SteadySet {
+    /// An empty set, for blocks of `block_tokens` tokens.
+    pub(super) fn new(block_tokens: u32) -> Self {
+        Self {
+            size: 0,
+            counted: 0,
+            kv_tokens: 0,
+            last_order: 0,
+            buckets: vec![Bucket::default(); block_tokens as usize],
+            ends: BinaryHeap::new(),
+        }
+    }
+
+    /// The bucket of a request with `computed_tokens` tokens before pass `pass`: it needs a block
+    /// in those passes before which its tokens fill whole blocks.
+    fn bucket_of(&self, computed_tokens: u32, pass: u64) -> usize {
+        let block_tokens = self.buckets.len() as u64;
+        ((pass + block_tokens - u64::from(computed_tokens) % block_tokens) % block_tokens) as usize
+    }
+
+    /// A request with `computed_tokens` tokens joins at pass `pass`; `end` brings its last token.
+    pub(super) fn join(
+        &mut self,
+        member: Member,
+        computed_tokens: u32,
+        counted: bool,
+        pass: u64,
+        end: u64,
+    ) {
+        self.size += 1;
+        self.counted += u32::from(counted);
+        self.kv_tokens += u64::from(computed_tokens);
+        self.last_order = self.last_order.max(member.order);
+        let index = self.bucket_of(computed_tokens, pass);
+        let bucket = &mut self.buckets[index];
+        bucket.alive += 1;
+        // Nearly always the newest: requests join soon after their admission.
+        let place = match bucket.members.last() {
+            Some(&last) if last > member => bucket.members.partition_point(|&m| m < member),
+            _ => bucket.members.len(),
+        };
+        bucket.members.insert(place, member);
+        self.ends.push(Reverse(End { pass: end, member }));
+    }
+
+    /// A member leaves that has `computed_tokens` tokens before pass `pass`.
+    pub(super) fn leave(&mut self, computed_tokens: u32, counted: bool, pass: u64, arena: &Arena) {
+        self.size -= 1;
+        self.counted -= u32::from(counted);
+        self.kv_tokens -= u64::from(computed_tokens);
+        let index = self.bucket_of(computed_tokens, pass);
+        let bucket = &mut self.buckets[index];
+        bucket.alive -= 1;
+        if bucket.members.len() > 2 * bucket.alive as usize + 32 {
+            bucket.members.retain(|member| member.is_alive(arena));
+        }
+    }
+
+    /// Every member computes a token.
+    pub(super) fn advance(&mut self) {
+        self.kv_tokens += u64::from(self.size);
+    }
+
+    /// How many members need a block in pass `pass`.
+    pub(super) fn blocks_needed(&self, pass: u64) -> u32 {
+        self.buckets[(pass % self.buckets.len() as u64) as usize].alive
+    }
+
+    /// The members that need a block in pass `pass`, in order of admission: those that have filled
+    /// their blocks with the pass before.
+    pub(super) fn needing_blocks<'a>(
+        &'a self,
+        pass: u64,
+        arena: &'a Arena,
+    ) -> impl Iterator<Item = Member> + 'a {
+        let bucket = &self.buckets[(pass % self.buckets.len() as u64) as usize];
+        bucket.members.iter().copied().filter(|member| member.is_alive(arena))
+    }
+
+    /// The pass that brings the first last token of a member.
+    pub(super) fn first_end(&mut self, arena: &Arena) -> Option<u64> {
+        while let Some(&Reverse(end)) = self.ends.peek() {
+            if end.member.is_alive(arena) {
+                return Some(end.pass);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    /// Takes out the next member whose last token comes with pass `pass`, in order of admission.
+    pub(super) fn pop_end(&mut self, pass: u64, arena: &Arena) -> Option<Member> {
+        while let Some(&Reverse(end)) = self.ends.peek() {
+            let is_alive = end.member.is_alive(arena);
+            if is_alive && end.pass != pass {
+                return None;
+            }
+            self.ends.pop();
+            if is_alive {
+                return Some(end.member);
+            }
+        }
+        None
+    }
+
+    /// Everybody at once, in no particular order; the set is empty afterwards, whereas the members
+    /// do not know it yet.
+    pub(super) fn drain(&mut self, arena: &Arena, members: &mut Vec<Member>) {
+        for bucket in &mut self.buckets {
+            members.extend(bucket.members.drain(..).filter(|member| member.is_alive(arena)));
+            bucket.alive = 0;
+        }
+        self.ends.clear();
+        self.size = 0;
+        self.counted = 0;
+        self.kv_tokens = 0;
+        self.last_order = 0;
+    }
+
+    /// Everybody, in no particular order.
+    pub(super) fn members<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Member> + 'a {
+        let all = self.buckets.iter().flat_map(|bucket| bucket.members.iter().copied());
+        all.filter(|member| member.is_alive(arena))
+    }
+}
