@@ -242,7 +242,7 @@ fn a_bad_scenario_is_refused_with_its_place() {
         ),
         (
             "workload: {trace: {path: t.jsonl}}\ntiming: {fixed: {prefill_ms: .nan}}\n",
-            ": `timing.fixed.prefill_ms` is NaN, expected a finite number of at least 0",
+            ": `timing.fixed.prefill_ms` is NaN, expected a number from 0 to 86400000 (a day)",
         ),
         (
             "workload: {trace: {path: t.jsonl, speedup: .inf}}\n",
@@ -305,7 +305,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
         (
             "--trace-format",
             "csv",
-            "--set workload.trace.format=\"csv\": `workload.trace.format`: unknown choice `csv` (accepted: `auto`, \
+            "--trace-format csv: `workload.trace.format`: unknown choice `csv` (accepted: `auto`, \
              `mooncake`, `azure`)".into(),
         ),
         (

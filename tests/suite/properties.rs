@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 
-use crate::support::{Request, Run, ns, request, simulate, without_host};
+use crate::support::{Request, Run, ns, request, simulate, simulate_stepwise, without_host};
 
 /// Cases run by `cargo test`.
 const CASES_MAX: u64 = 600;
@@ -446,18 +446,25 @@ fn first_admissions_are_in_order_of_arrival_under_fcfs() {
     });
 }
 
+/// The report but for the facts of its execution and the place of its trace, and the rows.
+fn comparable(run: &Run) -> (Value, &[Value]) {
+    let mut report = without_host(&run.report);
+    report["scenario"]["workload"]["trace"]["path"].take();
+    report["workload"]["trace"].take();
+    (report, &run.rows)
+}
+
 #[test]
 fn equal_cases_give_equal_reports() {
-    for_each(4, |case, first| {
-        let second = case.run();
-        // The folder of the trace is a new one each time.
-        let comparable = |run: &Run| {
-            let mut report = without_host(&run.report);
-            report["scenario"]["workload"]["trace"]["path"].take();
-            report["workload"]["trace"].take();
-            (report, run.rows.clone())
-        };
-        assert_eq!(comparable(first), comparable(&second));
+    for_each(4, |case, first| assert_eq!(comparable(first), comparable(&case.run())));
+}
+
+/// Whatever a run of decode passes skips comes to the same as looking at every request in every pass.
+#[test]
+fn the_fast_path_is_equal_to_the_stepwise_one() {
+    for_each(1, |case, fast| {
+        let stepwise = simulate_stepwise(&case.requests, &case.settings());
+        assert_eq!(comparable(fast), comparable(&stepwise));
     });
 }
 

@@ -203,14 +203,26 @@ pub(crate) fn simulate(requests: &[Request], settings: &[&str]) -> Run {
 
 /// Replays the trace at `path` through the library under these `path=value` settings.
 pub(crate) fn simulate_trace(path: &Path, settings: &[&str]) -> Run {
+    let with_rows = |rows: &Path| Extras { requests: Some(rows.to_owned()), ..Extras::default() };
+    run_with(path, settings, with_rows)
+}
+
+/// The same, looking at every request in every pass.
+pub(crate) fn simulate_stepwise(requests: &[Request], settings: &[&str]) -> Run {
+    let folder = Folder::new();
+    folder.write("trace.jsonl", trace(requests));
+    let with_rows = |rows: &Path| Extras { requests: Some(rows.to_owned()), stepwise: true };
+    run_with(&folder.path("trace.jsonl"), settings, with_rows)
+}
+
+fn run_with(path: &Path, settings: &[&str], extras: impl FnOnce(&Path) -> Extras) -> Run {
     let assignments: Vec<Assignment> =
         settings.iter().map(|text| Assignment::parse(text).unwrap()).collect();
     let scenario = Scenario::replay(path).with(&assignments).unwrap();
     let scenario = scenario.resolve(Path::new("")).unwrap_or_else(|e| panic!("{settings:?}: {e}"));
     let folder = Folder::new();
     let rows = folder.path("rows.jsonl");
-    let extras = Extras { requests: Some(rows.clone()) };
-    let report = servesim::simulate(&scenario, &extras, &mut ()).unwrap();
+    let report = servesim::simulate(&scenario, &extras(&rows), &mut ()).unwrap();
     let mut json = Vec::new();
     report.write_json(&mut json).unwrap();
     Run { report: serde_json::from_slice(&json).unwrap(), rows: rows_of(&rows) }
