@@ -158,6 +158,17 @@ impl Scenario {
         Self { name, workload: WorkloadConfig::Trace(trace), ..Self::default() }
     }
 
+    /// Checks that the path of a trace is text: it is repeated in the report.
+    fn check_path(&self) -> Result<(), ConfigError> {
+        match &self.workload {
+            WorkloadConfig::Trace(TraceConfig { path, .. }) if path.to_str().is_none() => {
+                let found = path.display();
+                Err(ConfigError::new("workload.trace.path", found, "a path in UTF-8"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The same scenario with every absent value filled in. Relative paths are made absolute:
     /// from `directory`, where the scenario was read.
     ///
@@ -180,6 +191,7 @@ impl Scenario {
                 synthetic.validate().map_err(|e| e.within("workload.synthetic"))?;
             }
         }
+        resolved.check_path()?;
         match &mut resolved.engine {
             EngineConfig::Vllm(vllm) => {
                 *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;

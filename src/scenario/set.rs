@@ -96,6 +96,7 @@ impl Scenario {
     /// The first assignment that names no field, or gives it a value it cannot have.
     pub fn with(&self, assignments: &[Assignment]) -> Result<Self, ScenarioError> {
         let mut scenario = self.clone();
+        scenario.check_path()?;
         for assignment in assignments {
             let failed = |field: String, what: String| ScenarioError::Assignment {
                 text: assignment.text.clone(),

@@ -9,5 +9,6 @@ mod gates;
 mod layers;
 mod properties;
 mod quickstart_trace;
+mod regressions;
 mod scenarios;
 mod support;

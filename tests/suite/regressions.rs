@@ -1,0 +1,29 @@
+//! Does a fixed bug stay fixed? As small as it can be.
+
+use crate::support::{Folder, command};
+
+/// A good row of a trace.
+const ROW: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
+
+/// The run panicked when it wrote its report.
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_no_text_is_refused() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let folder = Folder::new();
+    let odd = folder.path("").join(OsStr::from_bytes(b"odd\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join("t.jsonl"), ROW).unwrap();
+    std::fs::write(odd.join("s.yaml"), "workload: {trace: {path: t.jsonl}}").unwrap();
+    for (name, more) in [("t.jsonl", &[][..]), ("t.jsonl", &["--seed", "1"]), ("s.yaml", &[])] {
+        let word = if name == "s.yaml" { "run" } else { "replay" };
+        let mut command = command([word]);
+        let output = command.arg(odd.join(name)).args(more).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("`workload.trace.path` is /"), "{stderr}");
+        assert!(stderr.contains("odd\u{fffd}/t.jsonl, expected a path in UTF-8"), "{stderr}");
+    }
+}
