@@ -25,6 +25,8 @@ pub(super) fn init(filter: Option<&str>) -> Result<(), CliError> {
         .without_time()
         .with_level(false)
         .with_ansi(false)
+        // A reader of standard error who has gone is no reason to stop.
+        .log_internal_errors(false)
         .init();
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Does a fixed bug stay fixed? As small as it can be.
 
-use crate::support::{Folder, command};
+use crate::support::{Folder, command, request, trace};
 
 /// A good row of a trace.
 const ROW: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
@@ -26,4 +26,17 @@ fn a_path_that_is_no_text_is_refused() {
         assert!(stderr.contains("`workload.trace.path` is /"), "{stderr}");
         assert!(stderr.contains("odd\u{fffd}/t.jsonl, expected a path in UTF-8"), "{stderr}");
     }
+}
+
+/// `--log pass 2>&1 | head -1` panicked.
+#[test]
+fn a_reader_of_the_log_may_go() {
+    let folder = Folder::new();
+    let path = folder.write("t.jsonl", trace(&[request(0, 10, 5000)]));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = command(["replay", &path, "--log", "pass", "--format", "json"]);
+    let output = command.stderr(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout.starts_with(b"{"));
 }
