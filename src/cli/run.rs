@@ -146,6 +146,11 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
         by_flag("--window", window, "metrics.window", window_value("--window", window)?);
     }
     if let Some(speedup) = args.speedup {
+        // JSON has no such number: it would set nothing.
+        if !speedup.is_finite() {
+            let found = speedup.to_string();
+            return Err(CliError::Flag { flag: "--speedup", found, accepted: "a number above 0" });
+        }
         by_flag("--speedup", &speedup.to_string(), "workload.trace.speedup", speedup.into());
     }
     if let Some(limit) = args.limit {

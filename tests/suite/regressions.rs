@@ -1,9 +1,23 @@
 //! Does a fixed bug stay fixed? As small as it can be.
 
-use crate::support::{Folder, command, request, trace};
+use crate::support::{Folder, Ran, command, request, servesim, trace};
 
 /// A good row of a trace.
 const ROW: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
+
+/// Replays that row under these flags.
+fn replay(flags: &[&str]) -> Ran {
+    let folder = Folder::new();
+    let path = folder.write("t.jsonl", ROW);
+    servesim([&["replay", &path, "--quiet"], flags].concat())
+}
+
+/// Replays that row under these flags, which are refused with this message.
+fn refused(flags: &[&str], message: &str) {
+    let ran = replay(flags);
+    let found = (ran.code, ran.stdout.as_str(), ran.stderr.as_str());
+    assert_eq!(found, (Some(2), "", format!("servesim: {message}\n").as_str()));
+}
 
 /// The run panicked when it wrote its report.
 #[cfg(unix)]
@@ -39,4 +53,11 @@ fn a_reader_of_the_log_may_go() {
     let output = command.stderr(writer).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stdout.starts_with(b"{"));
+}
+
+/// It was the same as no flag.
+#[test]
+fn a_speedup_that_is_no_number_is_refused() {
+    refused(&["--speedup=nan"], "--speedup NaN: expected a number above 0");
+    refused(&["--speedup=inf"], "--speedup inf: expected a number above 0");
 }
