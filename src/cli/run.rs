@@ -189,8 +189,11 @@ fn window_value(flag: &'static str, text: &str) -> Result<Value, CliError> {
     };
     let (from, to) = text.split_once(':').ok_or_else(refused)?;
     let bound = |text: &str| {
-        let text = text.trim().trim_end_matches('s');
-        if text.is_empty() { Ok(None) } else { seconds_of(text).map(Some).ok_or_else(refused) }
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        seconds_of(text.strip_suffix('s').unwrap_or(text)).map(Some).ok_or_else(refused)
     };
     Ok(json!({ "from_s": bound(from)?.unwrap_or(0.0), "to_s": bound(to)? }))
 }

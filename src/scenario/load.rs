@@ -89,6 +89,11 @@ fn unknown(kind: &str, found: &str, accepted: &[&str]) -> String {
     format!("unknown {kind} `{found}`{hint} (accepted: {})", list.join(", "))
 }
 
+/// Whether `what` is the message of [`unknown`].
+pub(super) fn is_unknown(what: &str) -> bool {
+    what.starts_with("unknown ")
+}
+
 /// Adds the nearest accepted name to a message of serde's, which puts names in backticks.
 fn with_hint(message: &str) -> String {
     for (kind, ours) in [("field", "field"), ("variant", "choice")] {

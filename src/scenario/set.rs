@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::load::from_value;
+use super::load::{from_value, is_unknown};
 use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
@@ -23,6 +23,9 @@ pub struct Assignment {
     text: String,
     path: Vec<String>,
     value: Value,
+    /// The value as it was written, if YAML takes it for a number or a truth value: a name may look
+    /// like one.
+    word: Option<String>,
 }
 
 impl Assignment {
@@ -38,7 +41,8 @@ impl Assignment {
         if path.iter().any(String::is_empty) {
             return Err(missing());
         }
-        let value = if value.trim().is_empty() {
+        let word = value.trim();
+        let value = if word.is_empty() {
             Value::Null
         } else {
             serde_saphyr::from_str(value).map_err(|error| ScenarioError::Assignment {
@@ -47,16 +51,43 @@ impl Assignment {
                 what: error.without_snippet().to_string(),
             })?
         };
-        Ok(Self { text: format!("--set {text}"), path, value })
+        let word = (value.is_number() || value.is_boolean()).then(|| word.to_owned());
+        Ok(Self { text: format!("--set {text}"), path, value, word })
     }
 
     /// An assignment by a flag of its own, which errors call `flag`.
     pub(crate) fn by_flag(flag: String, path: &str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        Self { text: flag, path: path.split('.').map(str::to_owned).collect(), value }
+        let path = path.split('.').map(str::to_owned).collect();
+        Self { text: flag, path, value: value.into(), word: None }
     }
 
-    fn apply_to(&self, root: &mut Value) -> Result<(), String> {
+    /// `scenario` with the assignment made; else the field and what is wrong with it.
+    fn applied_to(&self, scenario: &Scenario) -> Result<Scenario, (String, String)> {
+        let plain = serde_json::to_value(scenario).expect("a scenario is plain data");
+        let mut changed = plain.clone();
+        self.put(&mut changed, &self.value).map_err(|what| (self.path.join("."), what))?;
+        let made = from_value(changed);
+        if self.value.is_null() {
+            // There is nothing to go back to where there is no such field.
+            if let Err((field, what)) = made
+                && is_unknown(&what)
+            {
+                return Err((field, what));
+            }
+            let mut changed = plain;
+            self.take(&mut changed);
+            return from_value(changed);
+        }
+        made.or_else(|error| {
+            let Some(word) = &self.word else { return Err(error) };
+            let mut changed = plain;
+            self.put(&mut changed, &Value::from(word.as_str())).map_err(|_| error.clone())?;
+            from_value(changed).map_err(|_| error)
+        })
+    }
+
+    /// Puts `value` into its place, and makes the way there.
+    fn put(&self, root: &mut Value, value: &Value) -> Result<(), String> {
         let mut node = root;
         let mut walked = String::new();
         let (last, outer) = self.path.split_last().expect("a path has a part");
@@ -72,11 +103,7 @@ impl Assignment {
                 object.retain(|choice, _| choice == name);
             }
             if is_last {
-                if self.value.is_null() {
-                    object.remove(name);
-                } else {
-                    object.insert(name.clone(), self.value.clone());
-                }
+                object.insert(name.clone(), value.clone());
                 return Ok(());
             }
             node = object.entry(name.clone()).or_insert(Value::Null);
@@ -87,6 +114,25 @@ impl Assignment {
         }
         Ok(())
     }
+
+    /// Takes out what stands in the place, if there is anything.
+    fn take(&self, root: &mut Value) {
+        let (mut last, mut outer) = self.path.split_last().expect("a path has a part");
+        // A field that holds one of several choices goes back to its default with the one it holds.
+        if CHOICES.contains(&outer.join(".").as_str())
+            && at(root, outer).is_some_and(|choice| choice.get(last).is_some())
+        {
+            (last, outer) = outer.split_last().expect("the name of a choice has a part");
+        }
+        if let Some(object) = at(root, outer).and_then(Value::as_object_mut) {
+            object.remove(last);
+        }
+    }
+}
+
+/// What stands at `path` below `root`.
+fn at<'a>(root: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
+    path.iter().try_fold(root, |node, name| node.get_mut(name))
 }
 
 impl Scenario {
@@ -98,16 +144,9 @@ impl Scenario {
         let mut scenario = self.clone();
         scenario.check_path()?;
         for assignment in assignments {
-            let failed = |field: String, what: String| ScenarioError::Assignment {
-                text: assignment.text.clone(),
-                field,
-                what,
-            };
-            let mut value = serde_json::to_value(&scenario).expect("a scenario is plain data");
-            assignment
-                .apply_to(&mut value)
-                .map_err(|what| failed(assignment.path.join("."), what))?;
-            scenario = from_value(value).map_err(|(field, what)| failed(field, what))?;
+            scenario = assignment.applied_to(&scenario).map_err(|(field, what)| {
+                ScenarioError::Assignment { text: assignment.text.clone(), field, what }
+            })?;
         }
         Ok(scenario)
     }

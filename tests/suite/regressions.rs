@@ -61,3 +61,63 @@ fn a_speedup_that_is_no_number_is_refused() {
     refused(&["--speedup=nan"], "--speedup NaN: expected a number above 0");
     refused(&["--speedup=inf"], "--speedup inf: expected a number above 0");
 }
+
+/// Nothing was set, and nobody told.
+#[test]
+fn a_field_that_is_not_there_cannot_be_unset() {
+    for text in ["block_size=", "engine.vllm.blok_size=null", "engine.sglang=", "host.x.y=~"] {
+        let ran = replay(&["--set", text]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{text}");
+        assert!(ran.stderr.contains("`: unknown "), "{}", ran.stderr);
+    }
+    let text = "engine.vllm.block_size.x=";
+    let message = "`engine.vllm.block_size` is a value, it has no `x`";
+    refused(&["--set", text], &format!("--set {text}: `engine.vllm.block_size.x`: {message}"));
+}
+
+/// An engine or a warm-up of no kind was left behind, which was refused.
+#[test]
+fn a_choice_can_be_unset() {
+    let scenario = |settings: &[&str]| {
+        let flags: Vec<&str> = settings.iter().flat_map(|&text| ["--set", text]).collect();
+        replay(&[&flags, &["--format", "json"][..]].concat()).report()["scenario"].clone()
+    };
+    let default = scenario(&[]);
+    for [set, unset] in [
+        ["engine.vllm.block_size=32", "engine.vllm="],
+        ["timing.fixed.prefill_ms=3", "timing.fixed=null"],
+        ["metrics.warmup.requests=2", "metrics.warmup.requests=null"],
+        // Not what is there: then it stays.
+        ["seed=0", "metrics.warmup.requests="],
+        ["seed=0", "timing.polynomial="],
+        ["seed=0", "metrics.window.to_s="],
+    ] {
+        assert_eq!(scenario(&[set, unset])["engine"], default["engine"], "{unset}");
+        assert_eq!(scenario(&[set, unset])["timing"], default["timing"], "{unset}");
+        assert_eq!(scenario(&[set, unset])["metrics"], default["metrics"], "{unset}");
+    }
+}
+
+/// A name that looks like a number was refused.
+#[test]
+fn a_name_may_look_like_a_number() {
+    for (text, name) in [("name=2024", "2024"), ("name=true", "true"), ("name='7'", "7")] {
+        let ran = replay(&["--set", text, "--format", "json"]);
+        assert_eq!(ran.report()["scenario"]["name"], name);
+    }
+    refused(
+        &["--set", "engine.vllm.block_size=true"],
+        "--set engine.vllm.block_size=true: `engine.vllm.block_size`: invalid type: boolean \
+         `true`, expected u32",
+    );
+}
+
+/// `0ss` and `s` were numbers of seconds.
+#[test]
+fn one_unit_is_enough() {
+    let accepted = "FROM:TO in seconds, either of which may be left out (60:600, 60:, :600)";
+    for window in ["0ss:5", "s:s", "1 s s:"] {
+        refused(&["--window", window], &format!("--window {window}: expected {accepted}"));
+    }
+    assert_eq!(replay(&["--window", "0s: 5 s"]).code, Some(0));
+}
