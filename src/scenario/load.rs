@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 use super::{Scenario, ScenarioError};
 use crate::base::hint::nearest;
@@ -47,29 +48,51 @@ pub(super) fn from_value(value: Value) -> Result<Scenario, (String, String)> {
 
 /// What is wrong with `text`, where, and what may have been meant.
 fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioError {
-    let error = error.without_snippet();
     let (line, column) = error.location().map_or((1, 1), |l| (l.line(), l.column()));
-    let message = error.to_string();
-    let message = message
-        .strip_suffix(&format!(" at line {line}, column {column}"))
-        .map_or_else(|| message.clone(), str::to_owned);
-    let what = match error {
-        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-            unknown("field", field, expected)
-        }
-        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+    let cause = cause_of(error);
+    let what = match cause {
+        Error::SerdeUnknownField { field, expected, .. } => unknown("field", field, expected),
+        Error::SerdeUnknownVariant { variant, expected, .. } => {
             unknown("choice", variant, expected)
         }
-        serde_saphyr::Error::DuplicateMappingKey { key, .. } => match key {
-            Some(key) => format!("`{key}` is there twice"),
-            None => "the same key is there twice".to_owned(),
-        },
+        Error::DuplicateMappingKey { .. } => described(cause),
         _ => match word_at(text, line, column) {
-            Some(word) => format!("{message}, found `{word}`"),
-            None => message,
+            Some(word) => format!("{}, found `{word}`", described(cause)),
+            None => described(cause),
         },
     };
     ScenarioError::Text { path, line, column, what }
+}
+
+/// What is wrong, whether it stands there or is repeated by an alias.
+fn cause_of(error: &Error) -> &Error {
+    let mut cause = error.without_snippet();
+    while let Error::AliasError { error, .. } = cause {
+        cause = error.without_snippet();
+    }
+    cause
+}
+
+/// What is wrong, in the words of a scenario.
+pub(super) fn described(error: &Error) -> String {
+    let error = cause_of(error);
+    match error {
+        Error::Unexpected { expected: "mapping start", .. } => {
+            "expected fields, or `{}` for the defaults".to_owned()
+        }
+        Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. } => {
+            "expected a choice and its fields".to_owned()
+        }
+        Error::ExpectedMappingEndAfterEnumVariantValue { .. } => {
+            "expected one choice, and there are two".to_owned()
+        }
+        Error::MultipleDocuments { .. } => "expected one YAML document".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            "an alias cannot stand inside what it repeats".to_owned()
+        }
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is there twice"),
+        _ => UserMessageFormatter.format_message(error).replace(char::is_control, " "),
+    }
 }
 
 /// What stands at a place of the text, up to the next thing that ends a YAML scalar.
@@ -78,7 +101,8 @@ fn word_at(text: &str, line: u64, column: u64) -> Option<String> {
     let rest = line.chars().skip(usize::try_from(column).ok()?.checked_sub(1)?);
     let word: String = rest.take_while(|c| !",{}[]#".contains(*c)).take(40).collect();
     let word = word.trim();
-    (!word.is_empty()).then(|| word.to_owned())
+    // Where a value is missing, the place is that of the colon before it.
+    (!word.is_empty() && word != ":").then(|| word.to_owned())
 }
 
 /// A name that is not accepted, those that are, and the nearest of them.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::load::{from_value, is_unknown};
+use super::load::{described, from_value, is_unknown};
 use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
@@ -48,7 +48,7 @@ impl Assignment {
             serde_saphyr::from_str(value).map_err(|error| ScenarioError::Assignment {
                 text: format!("--set {text}"),
                 field: path.join("."),
-                what: error.without_snippet().to_string(),
+                what: described(&error),
             })?
         };
         let word = (value.is_number() || value.is_boolean()).then(|| word.to_owned());

@@ -121,3 +121,38 @@ fn one_unit_is_enough() {
     }
     assert_eq!(replay(&["--window", "0s: 5 s"]).code, Some(0));
 }
+
+/// Messages gave advice on how to call the YAML parser, or named the parts of its own types.
+#[test]
+fn mistakes_in_yaml_are_told_in_the_words_of_a_scenario() {
+    for (text, message) in [
+        ("seed: 1\nseed: 2\n", ":2:1: `seed` is there twice"),
+        ("seed: 1\n---\nseed: 2\n", ":3:1: expected one YAML document, found `seed: 2`"),
+        ("host:\n", ":1:5: expected fields, or `{}` for the defaults"),
+        ("host: text\n", ":1:7: expected fields, or `{}` for the defaults, found `text`"),
+        ("engine:\n  vllm:\n", ":2:7: expected fields, or `{}` for the defaults"),
+        ("workload: []\n", ":1:11: expected a choice and its fields"),
+        (
+            "timing:\n  fixed: {}\n  preset: mocker\n",
+            ":3:3: expected one choice, and there are two, found `preset: mocker`",
+        ),
+        ("host: &a\n  x: *a\n", ":2:3: unknown field `x` (accepted: `per_pass_host_ms`, "),
+        ("host: &a\n  frontend_ms: *a\n", ":2:16: an alias cannot stand inside what it repeats"),
+        (
+            "workload: &a {trace: {path: t}}\nengine: *a\n",
+            ":2:9: unknown choice `trace` (accepted: `vllm`)",
+        ),
+    ] {
+        let folder = Folder::new();
+        let path = folder.write("s.yaml", text);
+        let ran = servesim(["run", &path]);
+        assert_eq!(ran.code, Some(2));
+        let expected = format!("servesim: {path}{message}");
+        assert!(ran.stderr.starts_with(&expected), "{text}: {}", ran.stderr);
+    }
+    refused(
+        &["--set", "timing.fixed.prefill_ms=.nan"],
+        "--set timing.fixed.prefill_ms=.nan: `timing.fixed.prefill_ms`: value `.nan` is not a \
+         finite number",
+    );
+}
