@@ -20,12 +20,20 @@ impl ConfigError {
         found: impl std::fmt::Display,
         accepted: impl Into<String>,
     ) -> Self {
-        Self { path: path.to_owned(), found: found.to_string(), accepted: accepted.into() }
+        Self { path: path.to_owned(), found: short(found.to_string()), accepted: accepted.into() }
     }
 
     /// The same error, seen from one level further out.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         self.path = format!("{outer}.{}", self.path);
         self
+    }
+}
+
+/// A number as people write it: `1e308` and not three hundred digits. Other texts stay as they are.
+pub(crate) fn short(text: String) -> String {
+    match text.parse::<f64>() {
+        Ok(number) if text.len() > 24 => format!("{number:e}"),
+        _ => text,
     }
 }

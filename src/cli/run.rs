@@ -61,7 +61,8 @@ fn execute(
     }
     if report.unfinished() > 0 {
         let unfinished = report.unfinished();
-        writeln!(io::stderr(), "servesim: {unfinished} requests could not finish")?;
+        let noun = if unfinished == 1 { "request" } else { "requests" };
+        writeln!(io::stderr(), "servesim: {unfinished} {noun} could not finish")?;
         return Ok(Outcome::Failed);
     }
     Ok(Outcome::Done)

@@ -1,6 +1,7 @@
 //! Why a pass could not be priced.
 
 use super::work::{DecodeWork, PrefillWork};
+use crate::base::config::short;
 
 /// A pass without a usable price. The run cannot go on.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -8,7 +9,8 @@ use super::work::{DecodeWork, PrefillWork};
 pub enum TimingError {
     /// A provider answered with something that is no duration.
     #[error(
-        "the timing provider answered {ms} ms for {query}, expected a finite number from 0 to {LONGEST_PASS_MS:e} ms"
+        "the timing provider answered {} ms for {query}, expected a finite number from 0 to {LONGEST_PASS_MS:e} ms",
+        short(ms.to_string())
     )]
     Unusable {
         /// The answer.

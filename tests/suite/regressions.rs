@@ -156,3 +156,33 @@ fn mistakes_in_yaml_are_told_in_the_words_of_a_scenario() {
          finite number",
     );
 }
+
+/// A message of three hundred zeros.
+#[test]
+fn extreme_numbers_are_short() {
+    let flag = |text: &str, message: &str| {
+        let ran = replay(&["--set", text]);
+        assert!(ran.stderr.contains(message), "{}", ran.stderr);
+    };
+    flag("host.frontend_ms=1e308", "`host.frontend_ms` is 1e308, expected");
+    flag("engine.vllm.watermark=-1e-300", "`engine.vllm.watermark` is -1e-300, expected");
+    flag("timing.polynomial.prefill.token_ms=1e300", "answered 1e301 ms for prefill of 1 requests");
+    let folder = Folder::new();
+    let path = folder.write("t.jsonl", trace(&[request(0, 10, 1), request(5, 10, 1)]));
+    let ran = servesim(["replay", &path, "--speedup", "1e-300"]);
+    assert!(ran.stderr.ends_with(" within 100 years (at `speedup` 1e-300)\n"), "{}", ran.stderr);
+}
+
+/// `1 requests could not finish`.
+#[test]
+fn one_request_is_no_plural() {
+    let folder = Folder::new();
+    let path = folder.write("t.jsonl", trace(&[request(0, 10, 1)]));
+    let chunking = "engine.vllm.enable_chunked_prefill=false";
+    let budget = "engine.vllm.max_num_scheduled_tokens=9";
+    let ran = servesim(["replay", &path, "--quiet", "--set", chunking, "--set", budget]);
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (Some(1), "servesim: 1 request could not finish\n")
+    );
+}

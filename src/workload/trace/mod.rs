@@ -29,6 +29,7 @@ use self::lines::Lines;
 use self::order::SortWindow;
 use super::request::{Content, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
+use crate::base::config::short;
 use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
 
@@ -272,7 +273,7 @@ impl TraceSource {
                 field: self.rows.facts().stamp_field,
                 found: format!("{} s after the start of the replay", since_start as f64 / 1e9),
                 accepted: "an arrival within 100 years".to_owned(),
-                hint: format!(" (at `speedup` {})", self.config.speedup),
+                hint: format!(" (at `speedup` {})", short(self.config.speedup.to_string())),
             });
         };
         let Some(id) = u32::try_from(self.counts.requests).ok().filter(|&id| id < u32::MAX) else {
