@@ -50,6 +50,29 @@ pub(crate) fn counted(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
+/// `text` in lines of at most `width` characters, broken at blanks; all but the first are indented.
+/// A longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> String {
+    const INDENT: &str = "  ";
+    let mut lines = String::with_capacity(text.len());
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used == 0 {
+            used = length;
+        } else if used + 1 + length <= width {
+            lines.push(' ');
+            used += 1 + length;
+        } else {
+            lines.push('\n');
+            lines.push_str(INDENT);
+            used = INDENT.len() + length;
+        }
+        lines.push_str(word);
+    }
+    lines
+}
+
 /// Puts a comma before every third digit from the end.
 fn separated(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -66,6 +89,14 @@ fn separated(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_break_at_blanks() {
+        assert_eq!(wrapped("one two", 7), "one two");
+        assert_eq!(wrapped("one two three", 7), "one two\n  three");
+        assert_eq!(wrapped("one three", 7), "one\n  three");
+        assert_eq!(wrapped("extraordinary a b c", 5), "extraordinary\n  a b\n  c");
+    }
 
     #[test]
     fn thousands_are_separated() {

@@ -8,7 +8,7 @@ use crate::metrics::samples::Summary;
 use crate::metrics::summary::{EngineSummary, Level, Measured, PassKindSummary, RunSummary};
 
 use super::Report;
-use super::format::{UNKNOWN, count, counted, figure, known, mean, percent};
+use super::format::{UNKNOWN, count, counted, figure, known, mean, percent, wrapped};
 
 /// Engines that get a line of their own.
 const ENGINES_MAX: usize = 8;
@@ -32,7 +32,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "servesim {version} | {} | {} | {}",
         title.scenario, title.engine, title.workload
     )?;
-    writeln!(out, "{}", requests_line(run))?;
+    writeln!(out, "{}", wrapped(&requests_line(run), WIDTH_MAX))?;
     for table in [latency(run), breakdown(run), throughput(run), passes(run), engines(run)] {
         writeln!(out)?;
         // Trailing blanks of the last column are of no use.
@@ -45,7 +45,9 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "Timing: {}; mixed passes: {}",
         report.timing.provider, report.timing.mixed_rule
     )?;
-    report.warnings.iter().try_for_each(|warning| writeln!(out, "Warning: {warning}"))
+    report.warnings.iter().try_for_each(|warning| {
+        writeln!(out, "{}", wrapped(&format!("Warning: {warning}"), WIDTH_MAX))
+    })
 }
 
 /// Where the requests of the workload went.
