@@ -87,7 +87,7 @@ mod tests {
         let text = text(&report);
         assert!(text.starts_with("{\n  \"schema\": \"servesim.report/1\",\n"));
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
-        assert_eq!(scenario_of_report(&text), Some(report.scenario));
+        assert_eq!(scenario_of_report(&text), Some(Ok(report.scenario)));
     }
 
     #[test]

@@ -22,6 +22,9 @@ use self::warning::Warning;
 /// Name and number of the report's format.
 pub(crate) const SCHEMA: &str = "servesim.report/1";
 
+/// What the formats of reports are called, whatever their number.
+const SCHEMA_NAME: &str = "servesim.report/";
+
 /// One run, complete: what was simulated, what came out, and how far to trust it.
 ///
 /// Equal scenarios give equal reports but for `host`.
@@ -168,17 +171,22 @@ impl Report {
     }
 }
 
-/// The resolved scenario inside a report's JSON; `None` if `text` is no report.
-pub(crate) fn scenario_of_report(text: &str) -> Option<Value> {
+/// The resolved scenario inside a report's JSON; `None` if `text` is no report. A report of another
+/// format is an error: its name and number.
+pub(crate) fn scenario_of_report(text: &str) -> Option<Result<Value, String>> {
     #[derive(Deserialize)]
     struct Envelope {
         schema: String,
+        #[serde(default)]
         scenario: Value,
     }
     // Most texts that are asked are none, and this is cheap to see.
-    if !text.contains(SCHEMA) {
+    if !text.contains(SCHEMA_NAME) {
         return None;
     }
     let envelope: Envelope = serde_json::from_str(text).ok()?;
-    (envelope.schema == SCHEMA).then_some(envelope.scenario)
+    if envelope.schema == SCHEMA {
+        return Some(Ok(envelope.scenario));
+    }
+    envelope.schema.starts_with(SCHEMA_NAME).then_some(Err(envelope.schema))
 }

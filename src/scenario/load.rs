@@ -8,7 +8,7 @@ use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 use super::{Scenario, ScenarioError};
 use crate::base::hint::nearest;
-use crate::report::scenario_of_report;
+use crate::report::{SCHEMA as REPORT_FORMAT, scenario_of_report};
 
 impl Scenario {
     /// Reads a scenario file (YAML or JSON), or the scenario inside a report.
@@ -24,11 +24,12 @@ impl Scenario {
     /// Reads a scenario from the text of the file at `path`.
     fn from_text(text: &str, path: &Path) -> Result<Self, ScenarioError> {
         if let Some(scenario) = scenario_of_report(text) {
-            return from_value(scenario).map_err(|(field, what)| ScenarioError::InReport {
-                path: path.to_owned(),
-                field,
-                what,
-            });
+            let in_report =
+                |(field, what)| ScenarioError::InReport { path: path.to_owned(), field, what };
+            let other = |found: String| {
+                ("schema".to_owned(), format!("found `{found}`, expected `{REPORT_FORMAT}`"))
+            };
+            return scenario.map_err(other).and_then(from_value).map_err(in_report);
         }
         // An empty file says nothing, so everything keeps its default.
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {

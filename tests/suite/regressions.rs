@@ -186,3 +186,24 @@ fn one_request_is_no_plural() {
         (Some(1), "servesim: 1 request could not finish\n")
     );
 }
+
+/// Warnings went past the 100 columns that the table promises.
+#[test]
+fn no_line_of_the_table_is_too_long() {
+    let ran = replay(&[]);
+    assert!(ran.stdout.contains("Warning: "), "{}", ran.stdout);
+    let longest = ran.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(100), "{}", ran.stdout);
+}
+
+/// Its scenario was called an unknown field.
+#[test]
+fn a_report_of_another_format_is_told_by_its_number() {
+    let folder = Folder::new();
+    let text = "{\"schema\": \"servesim.report/2\", \"scenario\": {}}";
+    let path = folder.write("r.json", text);
+    let ran = servesim(["run", &path]);
+    let message = "`schema`: found `servesim.report/2`, expected `servesim.report/1`";
+    let expected = format!("servesim: {path}: {message}\n");
+    assert_eq!((ran.code, ran.stderr), (Some(2), expected));
+}
