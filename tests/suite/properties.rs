@@ -1,7 +1,8 @@
 //! Do the invariants hold on generated cases?
 //!
 //! A case is a small random trace under random settings, made from a seed. A failure prints the seed
-//! and the settings; `SERVESIM_SEED=n cargo test --test suite properties` runs that case alone.
+//! and the settings; `SERVESIM_SEED=n cargo test --test suite properties` runs that case alone,
+//! `SERVESIM_CASES=n` so many cases.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -54,6 +55,8 @@ struct Case {
     chunked: bool,
     caching: bool,
     fcfs: bool,
+    /// Whether the admission gate looks at the whole prompt.
+    gated: bool,
     frontend_ns: u64,
     prefill_ns: u64,
     decode_ns: u64,
@@ -81,7 +84,7 @@ impl Case {
         let decode_us = d.one_of(&[0, 1, 250, 3000]);
         let frontend_us = d.one_of(&[0, 0, 0, 1500]);
         let max_tokens = d.chance(20).then(|| d.one_of(&[1, 4, 50]));
-        let (caching, fcfs) = (d.chance(70), d.chance(60));
+        let [caching, fcfs, gated] = [70, 60, 60].map(|percent| d.chance(percent));
         let ms = |us: u64| us as f64 / 1e3;
         let mut settings = vec![
             format!("workload.trace.hash_block_tokens={hash_block}"),
@@ -97,7 +100,7 @@ impl Case {
             format!("engine.vllm.enable_prefix_caching={caching}"),
             format!("engine.vllm.async_scheduling={}", d.chance(50)),
             format!("engine.vllm.scheduling_policy={}", if fcfs { "fcfs" } else { "priority" }),
-            format!("engine.vllm.scheduler_reserve_full_isl={}", d.chance(60)),
+            format!("engine.vllm.scheduler_reserve_full_isl={gated}"),
             format!("engine.vllm.watermark={}", d.one_of(&[0.0, 0.0, 0.01, 0.2, 0.99])),
             format!("engine.vllm.prefill_schedule_interval={}", d.one_of(&[1, 1, 2, 5, 100])),
             format!("timing.fixed.prefill_ms={}", ms(prefill_us)),
@@ -126,6 +129,7 @@ impl Case {
             chunked,
             caching,
             fcfs,
+            gated,
             frontend_ns: frontend_us * 1000,
             prefill_ns: prefill_us * 1000,
             decode_ns: decode_us * 1000,
@@ -189,8 +193,11 @@ impl Case {
 
 /// The cases to run, by seed.
 static CASES: LazyLock<Vec<(u64, Case)>> = LazyLock::new(|| {
-    let chosen = std::env::var("SERVESIM_SEED").ok().map(|seed| seed.parse().unwrap());
-    let seeds = chosen.map_or(0..CASES_MAX, |seed| seed..seed + 1);
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match (number("SERVESIM_SEED"), number("SERVESIM_CASES")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, cases) => 0..cases.unwrap_or(CASES_MAX),
+    };
     seeds.map(|seed| (seed, Case::of(seed))).collect()
 });
 
@@ -300,7 +307,12 @@ fn every_request_ends_as_it_should() {
                 let longest = (u64::from(r.prompt) + u64::from(r.output)).min(case.max_model_len);
                 longest > case.budget
             });
-        assert!(count("unfinished") == 0 || blocked);
+        // Requests of equal priority and arrival take each other's blocks in turn (R21), for ever if
+        // none of them can be computed whole before it is the next victim's turn.
+        let warnings = run.report["warnings"].as_array().unwrap();
+        let in_circles = warnings.iter().any(|warning| warning["kind"] == "ran_in_circles");
+        assert!(!in_circles || !case.fcfs && !case.gated);
+        assert!(count("unfinished") == 0 || blocked || in_circles);
     });
 }
 
@@ -401,7 +413,8 @@ fn limits_are_kept_and_work_is_conserved() {
         }
 
         // Tokens computed are those that had to be: prompts less hits, and every output but the
-        // last. Preemptions add to them, and so may a pass after an unforeseen stop.
+        // last. Preemptions add to them, and so may a pass after an unforeseen stop. Who comes back
+        // from a preemption may find more in the cache than it would have had to compute.
         let total = |what: &str| -> f64 {
             ["prefill_only", "decode_only", "mixed"]
                 .iter()
@@ -418,8 +431,9 @@ fn limits_are_kept_and_work_is_conserved() {
             needed += of("prompt_tokens") - of("cached_tokens") + of("output_tokens") - 1;
             stops += u64::from(row["finish"] == "stop");
         }
-        assert!(computed >= needed, "{computed} of {needed}");
-        if run.count("/preemptions/total") == 0 && run.count("/requests/unfinished") == 0 {
+        let preempted = run.count("/preemptions/total") > 0;
+        assert!(computed >= needed || case.caching && preempted, "{computed} of {needed}");
+        if !preempted && run.count("/requests/unfinished") == 0 {
             assert!(computed <= needed + stops, "{computed} of {needed} and {stops}");
         }
         assert!(computed <= passes * case.budget);
@@ -446,17 +460,28 @@ fn first_admissions_are_in_order_of_arrival_under_fcfs() {
     });
 }
 
-/// The report but for the facts of its execution and the place of its trace, and the rows.
-fn comparable(run: &Run) -> (Value, &[Value]) {
-    let mut report = without_host(&run.report);
-    report["scenario"]["workload"]["trace"]["path"].take();
-    report["workload"]["trace"].take();
-    (report, &run.rows)
+/// Two runs are the same but for the facts of their execution and the place of their trace. If not,
+/// the first difference is shown and not everything.
+fn assert_same(a: &Run, b: &Run) {
+    for (a, b) in a.rows.iter().zip(&b.rows) {
+        assert_eq!(a, b);
+    }
+    let report = |run: &Run| {
+        let mut report = without_host(&run.report);
+        report["scenario"]["workload"]["trace"]["path"].take();
+        report["workload"]["trace"].take();
+        report
+    };
+    let (a, b) = (report(a), report(b));
+    for (name, value) in a.as_object().unwrap() {
+        assert_eq!(value, &b[name], "{name}");
+    }
+    assert_eq!(a, b);
 }
 
 #[test]
 fn equal_cases_give_equal_reports() {
-    for_each(4, |case, first| assert_eq!(comparable(first), comparable(&case.run())));
+    for_each(4, |case, first| assert_same(first, &case.run()));
 }
 
 /// Whatever a run of decode passes skips comes to the same as looking at every request in every pass.
@@ -464,7 +489,7 @@ fn equal_cases_give_equal_reports() {
 fn the_fast_path_is_equal_to_the_stepwise_one() {
     for_each(1, |case, fast| {
         let stepwise = simulate_stepwise(&case.requests, &case.settings());
-        assert_eq!(comparable(fast), comparable(&stepwise));
+        assert_same(fast, &stepwise);
     });
 }
 
@@ -567,4 +592,15 @@ fn a_window_of_the_trace_is_a_trace_of_its_own() {
         assert_eq!(window.rows, alone.rows);
         assert_eq!(window.digest(), alone.digest());
     });
+}
+
+#[test]
+#[ignore = "tmp"]
+fn dump() {
+    for (seed, case) in CASES.iter() {
+        std::fs::write(format!("/tmp/h4x/case{seed}.jsonl"), crate::support::trace(&case.requests))
+            .unwrap();
+        std::fs::write(format!("/tmp/h4x/case{seed}.set"), case.settings.join("\n") + "\n")
+            .unwrap();
+    }
 }
