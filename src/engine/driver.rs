@@ -301,6 +301,7 @@ impl Engine {
             log.push(Decision::Completed {
                 engine: self.id,
                 now: span.end,
+                has_work: !plan.has_no_work(),
                 rows: plan.rows.clone(),
                 finished: outbox.finished[finished_before..]
                     .iter()

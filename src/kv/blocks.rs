@@ -169,6 +169,8 @@ impl BlockKv {
             let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
             let sequence = &mut sequences[slot.index()];
             debug_assert!(sequence.table.is_empty());
+            // From here on it may label what others wait for (`expects_news`).
+            sequence.know_output(tree);
             for step in &sequence.path {
                 let blocks_end = (step.end_tokens / self.block_tokens).min(hit.blocks);
                 let from = sequence.table.len() as u32;
@@ -224,6 +226,11 @@ impl BlockKv {
     /// Whether blocks have identity: prefix caching is on.
     pub(crate) const fn has_identity(&self) -> bool {
         self.named.is_some()
+    }
+
+    /// Whether requests that run could bring such news by what they generate.
+    pub(crate) fn expects_news(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.tree.expects_news())
     }
 
     /// Labels the full blocks of `slot` within its first `tokens` tokens, from where it can be
