@@ -334,6 +334,12 @@ impl Engine {
         self.scheduler.levels()
     }
 
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    pub(crate) fn kv_state(&self) -> String {
+        self.scheduler.kv_state()
+    }
+
     /// What was looked at one by one so far.
     pub(crate) fn effort(&self) -> Effort {
         self.scheduler.effort()

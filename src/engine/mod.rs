@@ -58,6 +58,10 @@ pub(crate) trait Scheduler: Send {
     /// Requests handed over that have not finished, by id.
     fn unfinished(&self) -> Vec<Unserved>;
 
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    fn kv_state(&self) -> String;
+
     /// What the scheduler looked at one by one so far.
     fn effort(&self) -> Effort;
 }

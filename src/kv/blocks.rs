@@ -301,6 +301,15 @@ impl BlockKv {
         self.named.as_ref().map_or(0, |named| named.pool.distinct_labels())
     }
 
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> String {
+        match &self.named {
+            Some(named) => format!("{:?}", named.pool),
+            None => format!("{} free", self.counted_free),
+        }
+    }
+
     /// Blocks that were taken, held, labelled or freed one by one so far.
     pub(crate) fn touched_blocks(&self) -> u64 {
         self.named.as_ref().map_or(0, |named| named.touched)

@@ -327,6 +327,11 @@ impl Scheduler for Vllm {
         unserved
     }
 
+    #[cfg(test)]
+    fn kv_state(&self) -> String {
+        self.kv.state()
+    }
+
     fn effort(&self) -> Effort {
         Effort { requests_touched: self.requests_touched, blocks_touched: self.kv.touched_blocks() }
     }
