@@ -80,8 +80,9 @@ fn by_call(
         }
         while let Some(spec) = coming.next_if(|spec| spec.arrival.as_ns() <= call_number) {
             let max_tokens = spec.max_tokens;
-            let arrival = Arrival { spec, max_tokens, queued: spec.arrival, counted: true };
-            engine.enqueue(&arrival, clock, &mut outbox);
+            let queued = spec.arrival;
+            let arrival = Arrival { spec: spec.clone(), max_tokens, queued, counted: true };
+            engine.enqueue(arrival, clock, &mut outbox);
         }
         let called = if engine.has_room() && !engine.is_done() {
             engine.call(clock, &mut outbox)?

@@ -85,11 +85,11 @@ impl Engine {
     }
 
     /// Hands a request over at `now`. An idle engine will start a pass at that instant.
-    pub(crate) fn enqueue(&mut self, arrival: &Arrival<'_>, now: SimTime, outbox: &mut Outbox) {
-        self.scheduler.enqueue(arrival);
+    pub(crate) fn enqueue(&mut self, arrival: Arrival, now: SimTime, outbox: &mut Outbox) {
         if let Some(log) = &mut outbox.log {
             log.push(Decision::HandedOver(arrival.spec.id));
         }
+        self.scheduler.enqueue(arrival);
         // While a pass is in flight the engine waits for its end, whoever arrives.
         if self.in_flight.is_empty() && self.start.is_none() {
             self.start = Some(now);

@@ -30,7 +30,7 @@ use plan::{PassPlan, PassSpan};
 /// A scheduler family: the part of an engine that decides.
 pub(crate) trait Scheduler: Send {
     /// Hands a request over; it waits from now on.
-    fn enqueue(&mut self, arrival: &Arrival<'_>);
+    fn enqueue(&mut self, arrival: Arrival);
 
     /// Plans the next pass into `plan`, which is empty when nothing can run now.
     fn schedule(&mut self, plan: &mut PassPlan);

@@ -190,13 +190,9 @@ impl<'a> Kernel<'a> {
             Ok(max_tokens) => {
                 let id = EngineId(self.next_engine as u32);
                 self.next_engine = (self.next_engine + 1) % self.engines.len();
-                let arrival = Arrival {
-                    spec: &request,
-                    max_tokens,
-                    queued: now,
-                    counted: observer.is_counted(&request),
-                };
-                self.engines[id.index()].enqueue(&arrival, now, &mut self.outbox);
+                let counted = observer.is_counted(&request);
+                let arrival = Arrival { spec: request, max_tokens, queued: now, counted };
+                self.engines[id.index()].enqueue(arrival, now, &mut self.outbox);
                 self.rekey(id);
             }
         }
