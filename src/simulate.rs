@@ -127,7 +127,9 @@ impl Run {
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let EngineConfig::Vllm(vllm) = &scenario.engine;
-        let mut engines = vec![build_engine(scenario, vllm, EngineId(0), extras.advance())];
+        let mut engines: Vec<Engine> = (0..scenario.cluster.engines)
+            .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance()))
+            .collect();
         let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
