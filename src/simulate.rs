@@ -127,7 +127,9 @@ impl Run {
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let EngineConfig::Vllm(vllm) = &scenario.engine;
-        let mut engines = vec![build_engine(scenario, vllm, EngineId(0), extras.advance())];
+        let mut engines: Vec<Engine> = (0..scenario.cluster.engines)
+            .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance()))
+            .collect();
         let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
@@ -291,16 +293,10 @@ impl Observer for Recorder<'_> {
     }
 
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
-        outbox.passes.iter().for_each(|pass| self.metrics.pass(pass));
-        outbox.token_gaps.iter().for_each(|&(gap, count)| self.metrics.token_gap(gap, count));
-        for &(engine, since, waiting) in &outbox.idle {
-            self.metrics.idle(engine, since, waiting);
-        }
-        for record in &outbox.finished {
-            self.metrics.finished(record);
-            let counted = self.metrics.is_counted(record.id, record.arrival);
-            if let Some(rows) = &mut self.rows {
-                rows.finished(record, counted)?;
+        take_down(&mut self.metrics, outbox);
+        if let Some(rows) = &mut self.rows {
+            for record in &outbox.finished {
+                rows.finished(record, self.metrics.is_counted(record.id, record.arrival))?;
             }
         }
         Ok(())
@@ -309,6 +305,16 @@ impl Observer for Recorder<'_> {
     fn reached(&mut self, now: SimTime) {
         let outcomes = self.metrics.outcomes();
         self.progress.update(outcomes.completed + outcomes.rejected, now.as_s());
+    }
+}
+
+/// Takes what engines told into the statistics.
+fn take_down(metrics: &mut Metrics, outbox: &Outbox) {
+    outbox.passes.iter().for_each(|pass| metrics.pass(pass));
+    outbox.token_gaps.iter().for_each(|&(gap, count)| metrics.token_gap(gap, count));
+    outbox.finished.iter().for_each(|record| metrics.finished(record));
+    for &(engine, since, waiting) in &outbox.idle {
+        metrics.idle(engine, since, waiting);
     }
 }
 
@@ -328,3 +334,6 @@ fn options(config: &MetricsConfig) -> MetricsOptions {
         exact_limit: config.exact_samples_max as usize,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,16 +28,21 @@ use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use crate::workload::trace::TraceError;
 
-/// What our engine does with `case`, line by line; `path` is where the case came from.
+/// What our engine does with `case`, line by line; `path` is where the case came from. In step, the
+/// lines leave requests out that nobody touched; the last line is complete.
 ///
 /// # Errors
 /// The case is malformed, or the engine stops.
-pub(crate) fn replay(case: &Case, path: &Path) -> Result<Vec<Line>, ConformError> {
+pub(crate) fn replay(
+    case: &Case,
+    advance: Advance,
+    path: &Path,
+) -> Result<Vec<Line>, ConformError> {
     let config = case
         .engine_config()
         .with_defaults()
         .map_err(|cause| ConformError::Config { path: path.to_owned(), cause })?;
-    let engine = engine_for(case, &config);
+    let engine = engine_for(case, &config, advance);
     let entrants = case.entrants().map_err(|found| ConformError::Malformed {
         path: path.to_owned(),
         line: 1,
@@ -51,8 +56,8 @@ pub(crate) fn replay(case: &Case, path: &Path) -> Result<Vec<Line>, ConformError
     }
 }
 
-fn engine_for(case: &Case, config: &VllmConfig) -> Engine {
-    let scheduler = Vllm::new(config, SimDuration::ZERO, Advance::OneByOne);
+fn engine_for(case: &Case, config: &VllmConfig, advance: Advance) -> Engine {
+    let scheduler = Vllm::new(config, SimDuration::ZERO, advance);
     let pricer = PassPricer::new(Arc::new(case.timing), HostTime::Added(0.0));
     Engine::new(EngineId(0), Box::new(scheduler), pricer)
 }
@@ -75,8 +80,9 @@ fn by_call(
         }
         while let Some(spec) = coming.next_if(|spec| spec.arrival.as_ns() <= call_number) {
             let max_tokens = spec.max_tokens;
-            let arrival = Arrival { spec, max_tokens, queued: spec.arrival, counted: true };
-            engine.enqueue(&arrival, clock, &mut outbox);
+            let queued = spec.arrival;
+            let arrival = Arrival { spec: spec.clone(), max_tokens, queued, counted: true };
+            engine.enqueue(arrival, clock, &mut outbox);
         }
         let called = if engine.has_room() && !engine.is_done() {
             engine.call(clock, &mut outbox)?

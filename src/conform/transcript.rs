@@ -84,10 +84,17 @@ impl Transcript {
                     wait: levels.waiting,
                 }));
             }
-            Decision::Completed { now, rows, levels, .. } => {
+            Decision::PlannedInStep => {
+                self.pending_calls.push_back(self.next_call);
+                self.next_call += 1;
+            }
+            Decision::CompletedInStep => {
+                self.pending_calls.pop_front();
+            }
+            Decision::Completed { now, has_work, rows, finished, levels, .. } => {
                 let call = self.pending_calls.pop_front().expect("a pass is planned first");
                 // A call that only preempted has no output.
-                if rows.is_empty() {
+                if !has_work {
                     return;
                 }
                 let t = us(*now);
@@ -96,16 +103,17 @@ impl Transcript {
                     let request = &mut self.requests[row.request.index()];
                     request.first.get_or_insert((call, t));
                     request.out += row.emitted_tokens;
-                    if row.finished {
-                        request.fin = Some((call, t));
-                    }
                 }
-                let finished = rows.iter().filter(|row| row.finished);
+                for (id, output_tokens) in finished {
+                    let request = &mut self.requests[id.index()];
+                    request.fin = Some((call, t));
+                    request.out = *output_tokens;
+                }
                 self.lines.push(Line::Updated(UpdatedLine {
                     s: call,
                     t,
                     out: emitting().map(|row| (row.request.0, row.emitted_tokens)).collect(),
-                    fin: finished.map(|row| row.request.0).collect(),
+                    fin: finished.iter().map(|(id, _)| id.0).collect(),
                     free: levels.free_blocks,
                     cached: levels.cached_contents,
                 }));

@@ -7,6 +7,7 @@ use super::error::ConformError;
 use super::files::{read_case, read_recording};
 use super::lines::{Head, Line, Resolved};
 use super::replay::replay;
+use crate::engine::vllm::Advance;
 use crate::engine::vllm::config::Limits;
 
 /// What came of one case.
@@ -34,7 +35,8 @@ pub enum Verdict {
     },
 }
 
-/// Replays the case at `path` and compares it with its recording.
+/// Replays the case at `path`, request by request, and compares every line with its recording; then
+/// in step, and compares what became of each request.
 ///
 /// # Errors
 /// The case or its recording cannot be used.
@@ -44,9 +46,34 @@ pub fn check(path: &Path) -> Result<Verdict, ConformError> {
         return Ok(Verdict::NotCovered { what: "speculative decoding" });
     }
     let expected = read_recording(path)?;
-    let replayed = replay(&case, path)?;
+    let replayed = replay(&case, Advance::OneByOne, path)?;
     let found = std::iter::once(head(&case, expected.first(), path)?).chain(replayed);
-    Ok(compare(&expected, found))
+    match compare(&expected, found) {
+        Verdict::Same { lines } => {
+            let in_step = replay(&case, Advance::InStep, path)?;
+            Ok(compare_ends(&expected, &in_step).unwrap_or(Verdict::Same { lines }))
+        }
+        different => Ok(different),
+    }
+}
+
+/// How the last lines differ. Output of requests that did not finish is not compared: in step, it
+/// is counted when a request ends.
+fn compare_ends(expected: &[Line], found: &[Line]) -> Option<Verdict> {
+    let ends = [expected.last(), found.last()].map(|line| {
+        let mut line = line.cloned();
+        if let Some(Line::End(end)) = &mut line {
+            let unfinished = end.requests.iter_mut().filter(|request| request.fin.is_none());
+            unfinished.for_each(|request| request.out = 0);
+        }
+        line
+    });
+    let [expected_end, found_end] = &ends;
+    (expected_end != found_end).then(|| Verdict::Different {
+        line: expected.len(),
+        expected: expected_end.as_ref().map(json),
+        found: found_end.as_ref().map(|line| format!("{} (in step)", json(line))),
+    })
 }
 
 /// Our head line: the recorded one with our derived settings in it.

@@ -3,26 +3,19 @@
 use crate::base::ids::{RequestId, SlotId};
 use crate::base::record::{Finish, TtftParts, Unserved};
 use crate::base::time::{SimDuration, SimTime};
-use crate::workload::request::{Content, RequestSpec, Segment};
+use crate::workload::request::RequestSpec;
 
 /// A request as it enters an engine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
     /// What the workload says.
-    pub(crate) spec: &'a RequestSpec,
+    pub(crate) spec: RequestSpec,
     /// Its output limit, from 1.
     pub(crate) max_tokens: u32,
     /// When it entered the engine's queue.
     pub(crate) queued: SimTime,
     /// Whether its token gaps belong to the statistics.
     pub(crate) counted: bool,
-}
-
-impl Arrival<'_> {
-    /// The content of the prompt, and the segment that stands for a private one.
-    pub(crate) fn prompt(&self) -> (&Content, Segment) {
-        (&self.spec.content, Segment::Prompt(self.spec.id))
-    }
 }
 
 /// No pass: the request is planned and completed by itself.
@@ -90,8 +83,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new(arrival: &Arrival<'_>) -> Self {
-        let spec = arrival.spec;
+    fn new(arrival: &Arrival) -> Self {
+        let spec = &arrival.spec;
         Self {
             id: spec.id,
             line: spec.line,
@@ -200,7 +193,7 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Gives a request a slot.
-    pub(crate) fn insert(&mut self, arrival: &Arrival<'_>) -> SlotId {
+    pub(crate) fn insert(&mut self, arrival: &Arrival) -> SlotId {
         let request = Request::new(arrival);
         if let Some(slot) = self.recycled.pop() {
             self.slots[slot.index()] = request;

@@ -6,7 +6,7 @@
 
 use super::driver::note_pass;
 use super::error::EngineError;
-use super::outbox::Outbox;
+use super::outbox::{Decision, Outbox};
 use super::plan::PassSpan;
 use crate::base::digest::Digest;
 use crate::base::ids::EngineId;
@@ -80,6 +80,9 @@ impl DecodeClock<'_> {
         self.passes += 1;
         self.may_plan = false;
         let planned = Planned { span: PassSpan { start, end }, work: *work, standing };
+        if let Some(log) = &mut self.outbox.log {
+            log.push(Decision::PlannedInStep);
+        }
         let place = usize::from(self.in_flight[0].is_some());
         self.in_flight[place] = Some(planned);
         Ok(())
@@ -97,6 +100,9 @@ impl DecodeClock<'_> {
         self.now = end;
         self.may_plan = moment(Phase::Start) < self.until && !self.outbox.is_full();
         self.record(&oldest);
+        if let Some(log) = &mut self.outbox.log {
+            log.push(Decision::CompletedInStep);
+        }
         Some(end)
     }
 

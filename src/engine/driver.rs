@@ -85,11 +85,11 @@ impl Engine {
     }
 
     /// Hands a request over at `now`. An idle engine will start a pass at that instant.
-    pub(crate) fn enqueue(&mut self, arrival: &Arrival<'_>, now: SimTime, outbox: &mut Outbox) {
-        self.scheduler.enqueue(arrival);
+    pub(crate) fn enqueue(&mut self, arrival: Arrival, now: SimTime, outbox: &mut Outbox) {
         if let Some(log) = &mut outbox.log {
             log.push(Decision::HandedOver(arrival.spec.id));
         }
+        self.scheduler.enqueue(arrival);
         // While a pass is in flight the engine waits for its end, whoever arrives.
         if self.in_flight.is_empty() && self.start.is_none() {
             self.start = Some(now);
@@ -301,6 +301,7 @@ impl Engine {
             log.push(Decision::Completed {
                 engine: self.id,
                 now: span.end,
+                has_work: !plan.has_no_work(),
                 rows: plan.rows.clone(),
                 finished: outbox.finished[finished_before..]
                     .iter()
@@ -331,6 +332,12 @@ impl Engine {
     /// Where the engine stands.
     pub(crate) fn levels(&self) -> Levels {
         self.scheduler.levels()
+    }
+
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    pub(crate) fn kv_state(&self) -> String {
+        self.scheduler.kv_state()
     }
 
     /// What was looked at one by one so far.

@@ -30,7 +30,7 @@ use plan::{PassPlan, PassSpan};
 /// A scheduler family: the part of an engine that decides.
 pub(crate) trait Scheduler: Send {
     /// Hands a request over; it waits from now on.
-    fn enqueue(&mut self, arrival: &Arrival<'_>);
+    fn enqueue(&mut self, arrival: Arrival);
 
     /// Plans the next pass into `plan`, which is empty when nothing can run now.
     fn schedule(&mut self, plan: &mut PassPlan);
@@ -57,6 +57,10 @@ pub(crate) trait Scheduler: Send {
 
     /// Requests handed over that have not finished, by id.
     fn unfinished(&self) -> Vec<Unserved>;
+
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    fn kv_state(&self) -> String;
 
     /// What the scheduler looked at one by one so far.
     fn effort(&self) -> Effort;

@@ -45,12 +45,18 @@ pub(crate) enum Decision {
         /// Where things stood after planning.
         levels: Levels,
     },
+    /// A pass of a run of decodes was planned.
+    PlannedInStep,
+    /// A pass of a run of decodes was completed.
+    CompletedInStep,
     /// A pass was completed.
     Completed {
         /// Whose pass.
         engine: EngineId,
         /// When.
         now: SimTime,
+        /// Whether it was more than a call that preempted.
+        has_work: bool,
         /// The pass, with what its rows emitted.
         rows: Vec<Row>,
         /// Who finished with it, and with how many output tokens.

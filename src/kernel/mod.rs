@@ -83,6 +83,8 @@ pub(crate) struct Kernel<'a> {
     /// Tokenising and HTTP, before a request enters an engine's queue.
     frontend_delay: SimDuration,
     queue: EventQueue,
+    /// When the next request arrives; never if none is known.
+    next_arrival: Moment,
     outbox: Outbox,
     next_engine: usize,
     ending: Ending,
@@ -108,6 +110,7 @@ impl<'a> Kernel<'a> {
             front_end,
             frontend_delay,
             queue: EventQueue::default(),
+            next_arrival: Moment::NEVER,
             outbox: Outbox::default(),
             next_engine: 0,
             ending: Ending::default(),
@@ -137,7 +140,7 @@ impl<'a> Kernel<'a> {
             match source {
                 Source::Arrivals => self.deliver(moment.time, observer)?,
                 Source::Engine(id) => {
-                    let until = self.queue.next_moment();
+                    let until = self.horizon();
                     let engine = &mut self.engines[id.index()];
                     engine.advance(until, &mut self.outbox)?;
                     self.rekey(id);
@@ -164,12 +167,20 @@ impl<'a> Kernel<'a> {
         Ok(self.ending)
     }
 
+    /// How far an engine may go by itself: to the next arrival, which is all that one engine hears
+    /// of another. Where arrivals follow from ends, to the next event of anybody.
+    fn horizon(&self) -> Moment {
+        if self.source.follows_ends() { self.queue.next_moment() } else { self.next_arrival }
+    }
+
     /// Puts the next arrival of the source into the queue.
     fn announce(&mut self) -> Result<(), RunError> {
         if let Some(arrival) = self.source.next_arrival()? {
             let time = arrival + self.frontend_delay;
-            let moment = Moment { time, phase: Phase::Arrival, source: 0 };
-            self.queue.set(Source::Arrivals, moment);
+            self.next_arrival = Moment { time, phase: Phase::Arrival, source: 0 };
+            self.queue.set(Source::Arrivals, self.next_arrival);
+        } else {
+            self.next_arrival = Moment::NEVER;
         }
         Ok(())
     }
@@ -190,13 +201,9 @@ impl<'a> Kernel<'a> {
             Ok(max_tokens) => {
                 let id = EngineId(self.next_engine as u32);
                 self.next_engine = (self.next_engine + 1) % self.engines.len();
-                let arrival = Arrival {
-                    spec: &request,
-                    max_tokens,
-                    queued: now,
-                    counted: observer.is_counted(&request),
-                };
-                self.engines[id.index()].enqueue(&arrival, now, &mut self.outbox);
+                let counted = observer.is_counted(&request);
+                let arrival = Arrival { spec: request, max_tokens, queued: now, counted };
+                self.engines[id.index()].enqueue(arrival, now, &mut self.outbox);
                 self.rekey(id);
             }
         }

@@ -42,7 +42,9 @@ struct NamedBlocks {
 struct Sequence {
     /// Its blocks, in order of their tokens.
     table: Vec<u32>,
-    /// Its prompt's pieces, and its output once that matters.
+    /// Its prompt's pieces, as long as nobody has asked for them.
+    unnamed_prompt: Option<Vec<Piece>>,
+    /// Its prompt's pieces by name, and its output once that matters.
     path: Vec<Step>,
     prompt_tokens: u32,
     /// Blocks at the start of `table` whose content has been announced (hit, or labelled).
@@ -67,11 +69,12 @@ impl BlockKv {
         Self { block_tokens, usable_blocks, counted_free: usable_blocks, held: Vec::new(), named }
     }
 
-    /// A request takes `slot`; from now on its content can be looked up.
+    /// A request takes `slot`; from now on its content can be looked up. It is named when it first
+    /// is: those that only wait take no room in the tree.
     pub(crate) fn open(
         &mut self,
         slot: SlotId,
-        prompt: &Content,
+        prompt: Content,
         private: Segment,
         prompt_tokens: u32,
         output: Segment,
@@ -84,6 +87,7 @@ impl BlockKv {
         if named.sequences.len() <= slot.index() {
             named.sequences.resize_with(slot.index() + 1, || Sequence {
                 table: Vec::new(),
+                unnamed_prompt: None,
                 path: Vec::new(),
                 prompt_tokens: 0,
                 labelled: 0,
@@ -96,18 +100,10 @@ impl BlockKv {
         sequence.prompt_tokens = prompt_tokens;
         sequence.output = output;
         sequence.has_output_step = false;
-        match prompt {
-            Content::Private if prompt_tokens > 0 => {
-                let piece = Piece { segment: private, tokens: prompt_tokens };
-                named.tree.extend(&mut sequence.path, piece);
-            }
-            Content::Private => {}
-            Content::Pieces(pieces) => {
-                for &piece in pieces {
-                    named.tree.extend(&mut sequence.path, piece);
-                }
-            }
-        }
+        sequence.unnamed_prompt = Some(match prompt {
+            Content::Private => vec![Piece { segment: private, tokens: prompt_tokens }],
+            Content::Pieces(pieces) => pieces,
+        });
     }
 
     /// The request in `slot` is gone for good; its blocks were released before.
@@ -119,6 +115,7 @@ impl BlockKv {
             named.tree.release(end.node);
         }
         sequence.path.clear();
+        sequence.unnamed_prompt = None;
     }
 
     /// The longest run of cached blocks from the first one on that holds at most
@@ -128,6 +125,7 @@ impl BlockKv {
         let blocks_max = known_tokens.saturating_sub(1) / self.block_tokens;
         let NamedBlocks { pool, tree, sequences, .. } = &mut **named;
         let sequence = &mut sequences[slot.index()];
+        sequence.know_prompt(tree);
         if known_tokens > sequence.prompt_tokens {
             sequence.know_output(tree);
         }
@@ -169,6 +167,9 @@ impl BlockKv {
             let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
             let sequence = &mut sequences[slot.index()];
             debug_assert!(sequence.table.is_empty());
+            sequence.know_prompt(tree);
+            // From here on it may label what others wait for (`expects_news`).
+            sequence.know_output(tree);
             for step in &sequence.path {
                 let blocks_end = (step.end_tokens / self.block_tokens).min(hit.blocks);
                 let from = sequence.table.len() as u32;
@@ -224,6 +225,11 @@ impl BlockKv {
     /// Whether blocks have identity: prefix caching is on.
     pub(crate) const fn has_identity(&self) -> bool {
         self.named.is_some()
+    }
+
+    /// Whether requests that run could bring such news by what they generate.
+    pub(crate) fn expects_news(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.tree.expects_news())
     }
 
     /// Labels the full blocks of `slot` within its first `tokens` tokens, from where it can be
@@ -294,6 +300,15 @@ impl BlockKv {
         self.named.as_ref().map_or(0, |named| named.pool.distinct_labels())
     }
 
+    /// The blocks, their labels and their order in the free queue, as text.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> String {
+        match &self.named {
+            Some(named) => format!("{:?}", named.pool),
+            None => format!("{} free", self.counted_free),
+        }
+    }
+
     /// Blocks that were taken, held, labelled or freed one by one so far.
     pub(crate) fn touched_blocks(&self) -> u64 {
         self.named.as_ref().map_or(0, |named| named.touched)
@@ -301,6 +316,15 @@ impl BlockKv {
 }
 
 impl Sequence {
+    /// Names the prompt.
+    fn know_prompt(&mut self, tree: &mut ContentTree) {
+        for piece in self.unnamed_prompt.take().into_iter().flatten() {
+            if piece.tokens > 0 {
+                tree.extend(&mut self.path, piece);
+            }
+        }
+    }
+
     /// Appends the output to the path, as long as it may become.
     fn know_output(&mut self, tree: &mut ContentTree) {
         if !self.has_output_step {
@@ -326,7 +350,7 @@ mod tests {
     fn open(kv: &mut BlockKv, slot: SlotId, pieces: &[(u64, u32)]) {
         let id = RequestId(slot.0);
         let tokens = pieces.iter().map(|p| p.1).sum();
-        kv.open(slot, &prompt(pieces), Segment::Prompt(id), tokens, Segment::Output(id));
+        kv.open(slot, prompt(pieces), Segment::Prompt(id), tokens, Segment::Output(id));
     }
 
     #[test]
@@ -370,7 +394,7 @@ mod tests {
             Piece { segment: Segment::Output(id), tokens: 30 },
             Piece { segment: Segment::Named(5), tokens: 30 },
         ]);
-        kv.open(SLOTS[1], &continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)));
+        kv.open(SLOTS[1], continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)));
         assert_eq!(kv.look_up(SLOTS[1], 100).blocks, 4);
     }
 

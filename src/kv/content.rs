@@ -150,6 +150,13 @@ impl ContentTree {
         self.has_news = false;
     }
 
+    /// Whether somebody else's tokens could be what the last look-up missed: its sequence is not the
+    /// only one that needs the node.
+    pub(crate) fn expects_news(&self) -> bool {
+        let (node, _) = self.awaited;
+        node != ROOT && self.nodes[node as usize].uses > 1
+    }
+
     /// Whether the look-up that was announced last might find more, or find it elsewhere.
     pub(crate) const fn has_news(&self) -> bool {
         self.has_news

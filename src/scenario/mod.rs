@@ -42,7 +42,9 @@ pub struct Scenario {
     pub(crate) seed: u64,
     /// The requests.
     pub(crate) workload: WorkloadConfig,
-    /// The engine that serves them.
+    /// How many engines serve them.
+    pub(crate) cluster: ClusterConfig,
+    /// What each of these engines is.
     pub(crate) engine: EngineConfig,
     /// What its forward passes cost.
     pub(crate) timing: TimingConfig,
@@ -61,6 +63,17 @@ pub(crate) enum WorkloadConfig {
     /// Made up.
     Synthetic(SyntheticConfig),
 }
+
+/// The engines.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClusterConfig {
+    /// Engines that share the requests, each in its turn; from 1 to 4096.
+    pub(crate) engines: u32,
+}
+
+/// Engines that can be simulated at once.
+const ENGINES_MAX: u32 = 4096;
 
 /// The engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -123,6 +136,7 @@ impl Default for Scenario {
             name: None,
             seed: 0,
             workload: WorkloadConfig::default(),
+            cluster: ClusterConfig::default(),
             engine: EngineConfig::default(),
             timing: TimingConfig::default(),
             host: HostConfig::default(),
@@ -134,6 +148,12 @@ impl Default for Scenario {
 impl Default for WorkloadConfig {
     fn default() -> Self {
         Self::Trace(TraceConfig::default())
+    }
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self { engines: 1 }
     }
 }
 
@@ -192,6 +212,11 @@ impl Scenario {
             }
         }
         resolved.check_path()?;
+        if !(1..=ENGINES_MAX).contains(&resolved.cluster.engines) {
+            let accepted = format!("an integer from 1 to {ENGINES_MAX}");
+            let found = resolved.cluster.engines;
+            return Err(ConfigError::new("cluster.engines", found, accepted));
+        }
         match &mut resolved.engine {
             EngineConfig::Vllm(vllm) => {
                 *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;

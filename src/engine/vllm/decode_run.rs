@@ -5,7 +5,6 @@
 //! in it.
 
 use super::Vllm;
-use super::lockstep::Deed;
 use super::waiting::Offer;
 use crate::base::time::SimTime;
 use crate::engine::decode_clock::{DecodeClock, Standing};
@@ -29,7 +28,7 @@ impl Vllm {
             kv_tokens: self.steady.kv_tokens,
         };
         while self.planned_passes <= last_pass && clock.may_plan() {
-            // A block that was labelled in the run may let somebody in.
+            // A block of the stuck head's hit was reused and stands elsewhere now.
             if standing.waiting > 0 && self.kv.has_news() {
                 break;
             }
@@ -67,7 +66,10 @@ impl Vllm {
             || self.steady.size >= self.limits.active_max
             || self.waiting.head().is_none_or(|head| {
                 let cap_tokens = self.long_prefill_cap();
-                self.is_stuck(head, Offer { budget_tokens, cap_tokens, holds_prefill: false })
+                // What is labelled in a pass of the run is not looked at before the next.
+                !self.kv.expects_news()
+                    && self
+                        .is_stuck(head, Offer { budget_tokens, cap_tokens, holds_prefill: false })
             });
         if !nobody_enters || !self.interval.only_counts(waiting) {
             return None;
@@ -91,39 +93,20 @@ impl Vllm {
             self.kv.take_counted(needed);
             return true;
         }
-        let labels_now = !self.limits.asynchronous;
-        if needed > 0 || labels_now && self.steady.blocks_needed(pass + 1) > 0 {
-            self.scratch.events.clear();
-            self.note_events(pass, Deed::TakeBlock);
-            if labels_now {
-                self.note_events(pass + 1, Deed::LabelBlock);
-            }
-            let mut events = std::mem::take(&mut self.scratch.events);
-            events.sort_unstable();
-            events.iter().for_each(|&event| self.do_when_planning(event));
-            self.scratch.events = events;
-        }
+        self.note_block_events(pass);
+        let events = std::mem::take(&mut self.scratch.events);
+        events.iter().for_each(|&event| self.do_when_planning(event));
+        self.scratch.events = events;
         true
     }
 
     /// A pass of the run has ended; its tokens are `visible`.
     fn complete_in_step(&mut self, clock: &mut DecodeClock<'_>, visible: SimTime) {
-        let pass = self.completed_passes;
         self.completed_passes += 1;
         if self.steady.counted > 0 {
             let gap = visible.since(self.last_visible);
             clock.outbox.token_gap(gap, self.steady.counted.into());
         }
         self.last_visible = visible;
-        if self.limits.asynchronous
-            && self.kv.has_identity()
-            && self.steady.blocks_needed(pass + 1) > 0
-        {
-            self.scratch.events.clear();
-            self.note_events(pass + 1, Deed::LabelBlock);
-            let events = std::mem::take(&mut self.scratch.events);
-            events.iter().for_each(|&event| self.do_when_completing(event, clock.outbox));
-            self.scratch.events = events;
-        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Grant {
     new_blocks: u32,
 }
 
-/// What a pass does to single members, in order of admission.
+/// What planning a pass does to a single member, in order of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Event {
     pub(super) member: Member,
@@ -43,7 +43,6 @@ pub(super) struct Event {
 pub(super) enum Deed {
     TakeBlock,
     LabelBlock,
-    Finish,
 }
 
 /// Buffers that keep their memory from pass to pass.
@@ -93,6 +92,8 @@ impl Vllm {
         let pass = self.planned_passes;
         let model_len_max = self.limits.model_len_max;
         let Self { arena, steady, running, requests_touched, .. } = self;
+        // With two passes, the one before is in flight and brings a token.
+        let in_flight = u32::from(self.limits.asynchronous);
         // A set that the budget cannot serve would only dissolve again.
         let room = self.limits.scheduled_tokens.min(self.limits.batched_tokens);
         running.retain(|&slot| {
@@ -102,7 +103,8 @@ impl Vllm {
                 && known == request.computed_tokens + 1
                 && request.last_pass.wrapping_add(1) == pass
                 && request.stale_tokens == 0
-                && !request.is_chunk;
+                && !request.is_chunk
+                && request.placeholder_tokens == in_flight;
             if !settled || steady.size >= room {
                 return true;
             }
@@ -159,21 +161,14 @@ impl Vllm {
         if !self.grant_around_steady(call, needed) {
             return false;
         }
-        self.scratch.events.clear();
-        if needed > 0 {
-            if self.kv.has_identity() {
-                self.note_events(pass, Deed::TakeBlock);
-            } else {
-                self.kv.take_counted(needed);
-            }
-        }
-        // In synchronous mode the token that fills a block is known when it is scheduled (R41).
-        if !self.limits.asynchronous && self.kv.has_identity() {
-            self.note_events(pass + 1, Deed::LabelBlock);
+        if self.kv.has_identity() {
+            self.note_block_events(pass);
+        } else {
+            self.scratch.events.clear();
+            self.kv.take_counted(needed);
         }
         call.budget.spend(self.steady.size);
-        let mut events = std::mem::take(&mut self.scratch.events);
-        events.sort_unstable();
+        let events = std::mem::take(&mut self.scratch.events);
         let mut next = events.iter().peekable();
         let grants = std::mem::take(&mut self.scratch.grants);
         for grant in &grants {
@@ -218,12 +213,21 @@ impl Vllm {
         blocks <= u64::from(self.kv.free_blocks())
     }
 
-    /// Notes `deed` for the members that have filled their blocks before pass `pass`.
-    pub(super) fn note_events(&mut self, pass: u64, deed: Deed) {
-        let members = self.steady.needing_blocks(pass, &self.arena);
-        let before = self.scratch.events.len();
-        self.scratch.events.extend(members.map(|member| Event { member, deed }));
-        self.requests_touched += (self.scratch.events.len() - before) as u64;
+    /// Notes which members take a block, and which have one labelled, when pass `pass` is planned.
+    ///
+    /// A block is labelled in the call that plans a token of its request while the tokens that fill
+    /// it are known and scheduled (R41). Synchronously, that is the call that schedules the last of
+    /// them; asynchronously the next, which is the one that takes the next block.
+    pub(super) fn note_block_events(&mut self, pass: u64) {
+        let Self { steady, arena, scratch, .. } = self;
+        scratch.events.clear();
+        let labelling_pass = if self.limits.asynchronous { pass } else { pass + 1 };
+        for (pass, deed) in [(pass, Deed::TakeBlock), (labelling_pass, Deed::LabelBlock)] {
+            let members = steady.needing_blocks(pass, arena);
+            scratch.events.extend(members.map(|member| Event { member, deed }));
+        }
+        scratch.events.sort_unstable();
+        self.requests_touched += scratch.events.len() as u64;
     }
 
     pub(super) fn do_when_planning(&mut self, Event { member, deed }: Event) {
@@ -231,10 +235,11 @@ impl Vllm {
             Deed::TakeBlock => self.kv.grow(member.slot, 1),
             Deed::LabelBlock => {
                 let request = &self.arena[member.slot];
-                let passes = self.planned_passes + 1 - request.steady_since;
-                self.kv.label(member.slot, request.computed_tokens + passes as u32);
+                let planned = (self.planned_passes - request.steady_since) as u32;
+                let scheduled_now = u32::from(!self.limits.asynchronous);
+                let tokens = request.computed_tokens + planned + scheduled_now;
+                self.kv.label(member.slot, tokens);
             }
-            Deed::Finish => unreachable!("nobody finishes while a pass is planned"),
         }
     }
 
@@ -330,50 +335,25 @@ impl Vllm {
         }
         self.last_visible = visible;
 
-        self.scratch.events.clear();
-        // In asynchronous mode a block that a token fills is labelled when the token is known.
-        if self.limits.asynchronous && self.kv.has_identity() {
-            self.note_events(plan.pass + 1, Deed::LabelBlock);
-        }
-        let ending = self.ending.drain(..).map(|ending| ending.member);
-        let finish = |member| Event { member, deed: Deed::Finish };
-        self.scratch.events.extend(ending.map(finish));
+        let mut members = std::mem::take(&mut self.scratch.members);
+        members.extend(self.ending.drain(..).map(|ending| ending.member));
         self.leaving = 0;
         while let Some(member) = self.steady.pop_end(plan.pass, &self.arena) {
-            self.scratch.events.push(finish(member));
+            members.push(member);
         }
-        let mut events = std::mem::take(&mut self.scratch.events);
-        events.sort_unstable();
-        let mut next = events.iter().peekable();
+        members.sort_unstable();
+        let mut next = members.iter().peekable();
         for index in 0..plan.rows.len() {
             let order = self.arena[plan.rows[index].slot].order;
-            while let Some(&event) = next.next_if(|event| event.member.order < order) {
-                self.do_when_completing(event, outbox);
+            while let Some(&member) = next.next_if(|member| member.order < order) {
+                self.finish_steady(member, outbox);
             }
             self.complete_row(&mut plan.rows[index], span, outbox);
         }
-        next.for_each(|&event| self.do_when_completing(event, outbox));
-        self.scratch.events = events;
+        next.for_each(|&member| self.finish_steady(member, outbox));
+        members.clear();
+        self.scratch.members = members;
         self.clear_away(&plan.rows);
-    }
-
-    pub(super) fn do_when_completing(
-        &mut self,
-        Event { member, deed }: Event,
-        outbox: &mut Outbox,
-    ) {
-        let slot = member.slot;
-        match deed {
-            Deed::LabelBlock => {
-                let request = &self.arena[slot];
-                // Whoever joins only with the next pass has filled its block in a row of its own.
-                if let Some(passes) = self.completed_passes.checked_sub(request.steady_since) {
-                    self.kv.label(slot, request.computed_tokens + passes as u32);
-                }
-            }
-            Deed::Finish => self.finish_steady(member, outbox),
-            Deed::TakeBlock => unreachable!("nobody takes blocks when a pass is completed"),
-        }
     }
 
     /// The pass that was just completed brought the last token of a request that was, or still

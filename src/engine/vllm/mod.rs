@@ -31,6 +31,7 @@ use crate::base::record::Unserved;
 use crate::base::time::{SimDuration, SimTime};
 use crate::kv::blocks::BlockKv;
 use crate::timing::work::DecodeWork;
+use crate::workload::request::{RequestSpec, Segment};
 
 use super::arena::{Arena, Arrival};
 use super::decode_clock::DecodeClock;
@@ -227,10 +228,10 @@ impl Vllm {
 }
 
 impl Scheduler for Vllm {
-    fn enqueue(&mut self, arrival: &Arrival<'_>) {
-        let slot = self.arena.insert(arrival);
-        let (prompt, private) = arrival.prompt();
-        self.kv.open(slot, prompt, private, arrival.spec.prompt_tokens, arrival.spec.output);
+    fn enqueue(&mut self, arrival: Arrival) {
+        let slot = self.arena.insert(&arrival);
+        let RequestSpec { id, prompt_tokens, content, output, .. } = arrival.spec;
+        self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output);
         self.waiting.push(slot, &self.arena[slot]);
         self.requests_touched += 1;
     }
@@ -325,6 +326,11 @@ impl Scheduler for Vllm {
         let mut unserved: Vec<Unserved> = slots.map(|slot| self.arena[slot].unserved()).collect();
         unserved.sort_unstable_by_key(|request| request.id);
         unserved
+    }
+
+    #[cfg(test)]
+    fn kv_state(&self) -> String {
+        self.kv.state()
     }
 
     fn effort(&self) -> Effort {

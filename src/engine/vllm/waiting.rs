@@ -78,8 +78,8 @@ impl Vllm {
     /// reason of the last time, so that there is no need to look at it again.
     ///
     /// Since then nobody was admitted, so its hit can only have shrunk, unless the cache has news
-    /// of it. A hit that shrinks leaves more to compute and needs no fewer blocks: one that is
-    /// reused was at rest, and counted. A block of the hit that comes to rest needs one more.
+    /// of it. With the gate over the whole sequence that leaves the need as it was: a block less
+    /// hits, one less is woken. A block of the hit that comes to rest adds to the need.
     pub(super) fn is_stuck(&self, slot: SlotId, offer: Offer) -> bool {
         let Some(stuck) = self.stuck_head else { return false };
         if stuck.slot != slot
@@ -93,8 +93,8 @@ impl Vllm {
             Obstacle::PrefillHeld => offer.holds_prefill,
             Obstacle::Budget => wanted > offer.budget_tokens,
             Obstacle::Blocks { blocks, tokens } => {
-                let needs_as_many =
-                    self.limits.reserve_full_isl || wanted.min(offer.budget_tokens) >= tokens;
+                let needs_as_many = self.limits.reserve_full_isl
+                    || !self.kv.has_identity() && wanted.min(offer.budget_tokens) >= tokens;
                 needs_as_many && self.spare_blocks() < blocks
             }
         }
