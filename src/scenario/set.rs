@@ -26,6 +26,9 @@ pub struct Assignment {
     /// The value as it was written, if YAML takes it for a number or a truth value: a name may look
     /// like one.
     word: Option<String>,
+    /// Whether it may make another choice than the one that was made, as from a synthetic workload to
+    /// a trace.
+    may_choose: bool,
 }
 
 impl Assignment {
@@ -52,18 +55,21 @@ impl Assignment {
             })?
         };
         let word = (value.is_number() || value.is_boolean()).then(|| word.to_owned());
-        Ok(Self { text: format!("--set {text}"), path, value, word })
+        Ok(Self { text: format!("--set {text}"), path, value, word, may_choose: true })
     }
 
-    /// An assignment by a flag of its own, which errors call `flag`.
+    /// An assignment by a flag of its own, which errors call `flag`. It makes no choice.
     pub(crate) fn by_flag(flag: String, path: &str, value: impl Into<Value>) -> Self {
         let path = path.split('.').map(str::to_owned).collect();
-        Self { text: flag, path, value: value.into(), word: None }
+        Self { text: flag, path, value: value.into(), word: None, may_choose: false }
     }
 
     /// `scenario` with the assignment made; else the field and what is wrong with it.
     fn applied_to(&self, scenario: &Scenario) -> Result<Scenario, (String, String)> {
         let plain = serde_json::to_value(scenario).expect("a scenario is plain data");
+        if let Some(what) = self.other_choice(&plain) {
+            return Err((self.path.join("."), what));
+        }
         let mut changed = plain.clone();
         self.put(&mut changed, &self.value).map_err(|what| (self.path.join("."), what))?;
         let made = from_value(changed);
@@ -84,6 +90,23 @@ impl Assignment {
             self.put(&mut changed, &Value::from(word.as_str())).map_err(|_| error.clone())?;
             from_value(changed).map_err(|_| error)
         })
+    }
+
+    /// What stands in the way of an assignment that may make no choice.
+    fn other_choice(&self, root: &Value) -> Option<String> {
+        if self.may_choose {
+            return None;
+        }
+        let mut node = root;
+        for (depth, name) in self.path.iter().enumerate() {
+            let walked = self.path[..depth].join(".");
+            if CHOICES.contains(&walked.as_str()) && node.get(name).is_none() {
+                let made = node.as_object().and_then(|object| object.keys().next())?;
+                return Some(format!("`{walked}` is `{made}`, not `{name}`"));
+            }
+            node = node.get(name)?;
+        }
+        None
     }
 
     /// Puts `value` into its place, and makes the way there.

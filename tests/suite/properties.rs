@@ -593,14 +593,3 @@ fn a_window_of_the_trace_is_a_trace_of_its_own() {
         assert_eq!(window.digest(), alone.digest());
     });
 }
-
-#[test]
-#[ignore = "tmp"]
-fn dump() {
-    for (seed, case) in CASES.iter() {
-        std::fs::write(format!("/tmp/h4x/case{seed}.jsonl"), crate::support::trace(&case.requests))
-            .unwrap();
-        std::fs::write(format!("/tmp/h4x/case{seed}.set"), case.settings.join("\n") + "\n")
-            .unwrap();
-    }
-}

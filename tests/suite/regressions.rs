@@ -1,6 +1,6 @@
 //! Does a fixed bug stay fixed? As small as it can be.
 
-use crate::support::{Folder, Ran, command, request, servesim, trace};
+use crate::support::{Folder, Ran, command, request, servesim, simulate_synthetic, trace};
 
 /// A good row of a trace.
 const ROW: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
@@ -206,4 +206,38 @@ fn a_report_of_another_format_is_told_by_its_number() {
     let message = "`schema`: found `servesim.report/2`, expected `servesim.report/1`";
     let expected = format!("servesim: {path}: {message}\n");
     assert_eq!((ran.code, ran.stderr), (Some(2), expected));
+}
+
+/// Requests that ended within the time of the front end were replaced all at once, at the last end.
+#[test]
+fn a_closed_loop_replaces_each_request_at_its_end() {
+    let settings = [
+        "workload.synthetic={requests: 6, prompt_tokens: {fixed: 10}, output_tokens: {fixed: 1}, \
+         arrivals: {closed_loop: {concurrency: 3}}}",
+        "engine.vllm.max_num_seqs=1",
+        "timing.fixed.prefill_ms=1",
+        "host.frontend_ms=10",
+    ];
+    let run = simulate_synthetic(&settings);
+    // One seat: from 10 ms on, one ends every millisecond.
+    let arrivals: Vec<u64> = (0..6).map(|id| run.us(id, "arrival_ms")).collect();
+    assert_eq!(arrivals, [0, 0, 0, 11_000, 12_000, 13_000]);
+}
+
+/// The synthetic workload gave way to a trace without a path.
+#[test]
+fn a_flag_of_traces_does_not_turn_another_workload_into_one() {
+    let folder = Folder::new();
+    let path = folder.write("s.yaml", "workload: {synthetic: {requests: 1}}\n");
+    for (flag, value, field) in [
+        ("--speedup", "2", "speedup"),
+        ("--limit", "3", "limit"),
+        ("--trace-window", "0:1", "window"),
+        ("--trace-format", "azure", "format"),
+    ] {
+        let ran = servesim(["run", &path, flag, value]);
+        let why = "`workload` is `synthetic`, not `trace`";
+        let expected = format!("servesim: {flag} {value}: `workload.trace.{field}`: {why}\n");
+        assert_eq!((ran.code, ran.stderr), (Some(2), expected));
+    }
 }

@@ -196,33 +196,39 @@ pub(crate) struct Run {
 
 /// Replays `requests` through the library under these `path=value` settings.
 pub(crate) fn simulate(requests: &[Request], settings: &[&str]) -> Run {
-    let folder = Folder::new();
-    folder.write("trace.jsonl", trace(requests));
-    simulate_trace(&folder.path("trace.jsonl"), settings)
-}
-
-/// Replays the trace at `path` through the library under these `path=value` settings.
-pub(crate) fn simulate_trace(path: &Path, settings: &[&str]) -> Run {
-    let with_rows = |rows: &Path| Extras { requests: Some(rows.to_owned()), ..Extras::default() };
-    run_with(path, settings, with_rows)
+    replay(requests, settings, false)
 }
 
 /// The same, looking at every request in every pass.
 pub(crate) fn simulate_stepwise(requests: &[Request], settings: &[&str]) -> Run {
-    let folder = Folder::new();
-    folder.write("trace.jsonl", trace(requests));
-    let with_rows = |rows: &Path| Extras { requests: Some(rows.to_owned()), stepwise: true };
-    run_with(&folder.path("trace.jsonl"), settings, with_rows)
+    replay(requests, settings, true)
 }
 
-fn run_with(path: &Path, settings: &[&str], extras: impl FnOnce(&Path) -> Extras) -> Run {
+fn replay(requests: &[Request], settings: &[&str], stepwise: bool) -> Run {
+    let folder = Folder::new();
+    folder.write("trace.jsonl", trace(requests));
+    run(&Scenario::replay(&folder.path("trace.jsonl")), settings, stepwise)
+}
+
+/// Replays the trace at `path` through the library under these `path=value` settings.
+pub(crate) fn simulate_trace(path: &Path, settings: &[&str]) -> Run {
+    run(&Scenario::replay(path), settings, false)
+}
+
+/// Runs the synthetic workload that these settings describe.
+pub(crate) fn simulate_synthetic(settings: &[&str]) -> Run {
+    run(&Scenario::default(), settings, false)
+}
+
+fn run(scenario: &Scenario, settings: &[&str], stepwise: bool) -> Run {
     let assignments: Vec<Assignment> =
         settings.iter().map(|text| Assignment::parse(text).unwrap()).collect();
-    let scenario = Scenario::replay(path).with(&assignments).unwrap();
+    let scenario = scenario.with(&assignments).unwrap();
     let scenario = scenario.resolve(Path::new("")).unwrap_or_else(|e| panic!("{settings:?}: {e}"));
     let folder = Folder::new();
     let rows = folder.path("rows.jsonl");
-    let report = servesim::simulate(&scenario, &extras(&rows), &mut ()).unwrap();
+    let extras = Extras { requests: Some(rows.clone()), stepwise };
+    let report = servesim::simulate(&scenario, &extras, &mut ()).unwrap();
     let mut json = Vec::new();
     report.write_json(&mut json).unwrap();
     Run { report: serde_json::from_slice(&json).unwrap(), rows: rows_of(&rows) }

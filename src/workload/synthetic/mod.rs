@@ -2,6 +2,8 @@
 
 pub(crate) mod config;
 
+use std::collections::VecDeque;
+
 use super::request::{Content, RequestSpec, Segment};
 use super::source::RequestSource;
 use super::trace::TraceError;
@@ -26,10 +28,10 @@ enum Arrivals {
     Every(SimDuration),
     /// When an earlier one has ended; so many are under way at any time.
     ClosedLoop {
-        /// Requests that may come now.
-        due: u32,
-        /// When the last of them came to be due.
-        since: SimTime,
+        /// Requests that are still to come at time 0.
+        at_start: u32,
+        /// When each of the others that are due comes, earliest first.
+        due: VecDeque<SimTime>,
     },
 }
 
@@ -44,7 +46,7 @@ impl SyntheticSource {
                 Arrivals::Every(gap.expect("checked when resolved"))
             }
             ArrivalsConfig::ClosedLoop(users) => {
-                Arrivals::ClosedLoop { due: users.concurrency, since: SimTime::ZERO }
+                Arrivals::ClosedLoop { at_start: users.concurrency, due: VecDeque::new() }
             }
         };
         Self { requests: config.requests, made: 0, prompt_tokens, output_tokens, arrivals }
@@ -56,10 +58,10 @@ impl RequestSource for SyntheticSource {
         if self.made == self.requests {
             return Ok(None);
         }
-        Ok(match self.arrivals {
+        Ok(match &self.arrivals {
             Arrivals::Every(gap) => Some(SimTime::from_ns(u64::from(self.made) * gap.as_ns())),
-            Arrivals::ClosedLoop { due: 0, .. } => None,
-            Arrivals::ClosedLoop { since, .. } => Some(since),
+            Arrivals::ClosedLoop { at_start: 1.., .. } => Some(SimTime::ZERO),
+            Arrivals::ClosedLoop { due, .. } => due.front().copied(),
         })
     }
 
@@ -67,8 +69,11 @@ impl RequestSource for SyntheticSource {
         let arrival = self.next_arrival().ok().flatten().expect("the caller asks first");
         let id = RequestId(self.made);
         self.made += 1;
-        if let Arrivals::ClosedLoop { due, .. } = &mut self.arrivals {
-            *due -= 1;
+        if let Arrivals::ClosedLoop { at_start, due } = &mut self.arrivals {
+            match at_start.checked_sub(1) {
+                Some(left) => *at_start = left,
+                None => _ = due.pop_front(),
+            }
         }
         RequestSpec {
             id,
@@ -88,9 +93,10 @@ impl RequestSource for SyntheticSource {
     }
 
     fn ended(&mut self, _id: RequestId, at: SimTime) {
-        if let Arrivals::ClosedLoop { due, since } = &mut self.arrivals {
-            *due += 1;
-            *since = at;
+        if let Arrivals::ClosedLoop { due, .. } = &mut self.arrivals {
+            // A token is told of before it is visible, so that a refusal may come in between.
+            let place = due.partition_point(|&other| other <= at);
+            due.insert(place, at);
         }
     }
 }
@@ -129,5 +135,20 @@ mod tests {
         assert_eq!(source.take().id, RequestId(2));
         source.ended(RequestId(0), end);
         assert_eq!(source.next_arrival().unwrap(), None, "all requests were made");
+    }
+
+    #[test]
+    fn each_end_has_its_own_arrival() {
+        let users = ClosedLoopConfig { concurrency: 2 };
+        let mut source = source(ArrivalsConfig::ClosedLoop(users));
+        source.requests = 5;
+        source.take();
+        source.take();
+        let at = SimTime::from_ns;
+        for end in [70, 90, 80] {
+            source.ended(RequestId(0), at(end));
+        }
+        let arrivals = [source.take(), source.take(), source.take()].map(|r| r.arrival);
+        assert_eq!(arrivals, [at(70), at(80), at(90)]);
     }
 }
