@@ -6,7 +6,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::support::{Request, Run, ns, request, simulate};
+use crate::support::{Request, Run, ns, request, simulate, simulate_synthetic};
 
 /// Prefill pass, in µs.
 const P: u64 = 7000;
@@ -417,4 +417,46 @@ fn token_gaps_are_those_of_the_passes() {
     assert_close(run.float("/latency/itl_ms/mean"), (49 * D + P) as f64 / 49.0 / 1e3);
     // TPOT is that mean, to the nearest ns.
     assert_eq!(ns(&run.rows[0]["tpot_ms"]), ((49 * D + P) * 1000 + 24) / 49);
+}
+
+/// A closed loop of c users with seats for all: everybody's prompt is computed in one pass, decodes in
+/// step and ends at once, and the next round begins at that instant. With n requests of o tokens,
+/// ceil(n / c) rounds of P + (o - 1) D.
+#[test]
+fn a_closed_loop_goes_round() {
+    for mode in [SYNC, ASYNC] {
+        for (users, rounds) in [(1, 12), (4, 3), (5, 3), (12, 1), (40, 1)] {
+            let load = format!(
+                "workload.synthetic={{requests: 12, prompt_tokens: {{fixed: 50}}, output_tokens: \
+                 {{fixed: 6}}, arrivals: {{closed_loop: {{concurrency: {users}}}}}}}"
+            );
+            let run = simulate_synthetic(&[BASE[0], BASE[1], mode, &load]);
+            let round = P + 5 * D;
+            for id in 0..12 {
+                assert_eq!(times(&run, id), [P, round, 0], "{users} users, request {id}");
+                assert_eq!(run.us(id, "arrival_ms"), (id as u64 / users) * round);
+            }
+            assert_eq!(ns(&run.report["passes"]["span_ms"]), rounds * round * 1000);
+            assert_eq!(run.count("/engines/0/running/max"), users.min(12));
+        }
+    }
+}
+
+/// A constant rate: request i arrives at i / rate, and each of two engines gets every other one.
+/// Service takes P + D = 10 ms; at 200 requests a second an engine's next request comes after 10 ms, so
+/// nobody waits, and with one engine the i-th waits for i times 5 ms behind a single seat.
+#[test]
+fn a_constant_rate_is_shared_by_engines_in_turn() {
+    let load = "workload.synthetic={requests: 20, prompt_tokens: {fixed: 50}, output_tokens: {fixed: 2}, \
+                arrivals: {constant: {requests_per_s: 200}}}";
+    for (engines, wait) in [(2, 0), (1, 5000)] {
+        let count = format!("cluster.engines={engines}");
+        let seat = "engine.vllm.max_num_seqs=1";
+        let run = simulate_synthetic(&[BASE[0], BASE[1], SYNC, load, &count, seat]);
+        for id in 0..20 {
+            assert_eq!(run.us(id, "arrival_ms"), id as u64 * 5000);
+            assert_eq!(run.of(id, "engine"), id as u64 % engines);
+            assert_eq!(times(&run, id)[2], id as u64 * wait);
+        }
+    }
 }

@@ -44,6 +44,7 @@ impl Draws {
 #[derive(Clone, Debug)]
 struct Case {
     requests: Vec<Request>,
+    engines: u64,
     settings: Vec<String>,
     block_size: u64,
     usable_blocks: u64,
@@ -68,6 +69,7 @@ impl Case {
         let d = &mut draws;
         let hash_block = d.one_of(&[1, 3, 8, 16, 17, 64]);
         let requests = Self::draw_requests(d, hash_block);
+        let engines = d.one_of(&[1, 1, 1, 2, 3]);
         let block_size = d.one_of(&[1, 2, 4, 7, 16, 16, 33]);
         // Tight pools are the interesting ones: a few sequences' worth of blocks.
         let usable_blocks = d.one_of(&[1, 2, 3, 5, 9, 20, 60, 200]);
@@ -89,6 +91,7 @@ impl Case {
         let mut settings = vec![
             format!("workload.trace.hash_block_tokens={hash_block}"),
             format!("workload.trace.ties={}", d.one_of(&["file", "content"])),
+            format!("cluster.engines={engines}"),
             format!("engine.vllm.block_size={block_size}"),
             format!("engine.vllm.num_gpu_blocks={}", usable_blocks + 1),
             format!("engine.vllm.max_model_len={max_model_len}"),
@@ -118,6 +121,7 @@ impl Case {
         settings.extend(max_tokens.map(|tokens| format!("workload.trace.max_tokens={tokens}")));
         Self {
             requests,
+            engines,
             settings,
             block_size,
             usable_blocks,
@@ -241,6 +245,7 @@ fn the_cases_are_not_trivial() {
         ("stop tokens", has("/requests/finish/stop")),
         ("rejections", has("/requests/rejected/total")),
         ("blocked queues", has("/requests/unfinished")),
+        ("several engines", with(&|case, _| case.engines > 1)),
         (
             "recomputation before the first token",
             with(&|_, run| {
@@ -375,14 +380,12 @@ fn hits_are_whole_blocks_that_another_prompt_shares() {
             let request = case.request(row);
             assert!(cached < u64::from(request.prompt), "{row}");
             assert_eq!(cached % case.block_size, 0, "{row}");
-            // Whoever was handed over before. Under the priority policy somebody who came later may
-            // have been served earlier.
-            let others = run
-                .rows
-                .iter()
-                .enumerate()
-                .filter(|&(other, _)| if case.fcfs { other < id } else { other != id });
+            // Whoever was handed over to the same engine before. Under the priority policy somebody
+            // who came later may have been served earlier.
+            let is_before = |other| if case.fcfs { other < id } else { other != id };
+            let others = run.rows.iter().enumerate();
             let common = others
+                .filter(|&(other, r)| is_before(other) && r["engine"] == row["engine"])
                 .map(|(_, other)| case.common_tokens(request, case.request(other)))
                 .max()
                 .unwrap_or(0);
@@ -401,13 +404,18 @@ fn limits_are_kept_and_work_is_conserved() {
             assert_eq!(run.count("/requests/completed"), 0);
             return;
         }
-        assert_eq!(run.count("/engines/0/kv/capacity_blocks"), case.usable_blocks);
-        if let Some(used) = float("/engines/0/kv/used_blocks/max") {
-            assert!(used <= case.usable_blocks as f64);
+        let engines = run.report["engines"].as_array().unwrap();
+        assert_eq!(engines.len() as u64, case.engines);
+        for engine in engines {
+            assert_eq!(engine["kv"]["capacity_blocks"], case.usable_blocks);
+            // Unknown where all passes of the run took no time.
+            let max = |level: &Value| level["max"].as_u64().unwrap_or(0);
+            assert!(max(&engine["kv"]["used_blocks"]) <= case.usable_blocks);
+            assert!(max(&engine["running"]) <= case.max_num_seqs);
         }
-        if let Some(running) = float("/engines/0/running/max") {
-            assert!(running <= case.max_num_seqs as f64);
-        }
+        // Served requests go to the engines in turn.
+        let served = run.rows.iter().filter_map(|row| row["engine"].as_u64());
+        assert!(served.zip((0..case.engines).cycle()).all(|(engine, turn)| engine == turn));
         if let Some(busy) = float("/passes/busy_ratio") {
             assert!(busy <= 1.0 + 1e-9, "{busy}");
         }
@@ -450,13 +458,12 @@ fn first_admissions_are_in_order_of_arrival_under_fcfs() {
         if !case.fcfs {
             return;
         }
-        let scheduled: Vec<u64> = run
-            .rows
-            .iter()
-            .filter(|row| row["status"] == "completed")
-            .map(|row| ns(&row["first_scheduled_ms"]))
-            .collect();
-        assert!(scheduled.is_sorted(), "{scheduled:?}");
+        for engine in 0..case.engines {
+            let completed = run.rows.iter().filter(|row| row["status"] == "completed");
+            let here = completed.filter(|row| row["engine"] == engine);
+            let scheduled: Vec<u64> = here.map(|row| ns(&row["first_scheduled_ms"])).collect();
+            assert!(scheduled.is_sorted(), "{scheduled:?}");
+        }
     });
 }
 
