@@ -108,6 +108,10 @@ impl Passes {
     /// From `since` to its next pass, `engine` holds nothing and runs nobody; so many wait.
     pub(crate) fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
         let engine = self.engine(engine);
+        // Means are over the span of the passes, which may not have begun.
+        if engine.first_start.is_none() {
+            return;
+        }
         engine.hold_to(since);
         engine.used_blocks.set(0);
         engine.running.set(0);

@@ -327,6 +327,28 @@ fn a_preempted_prompt_is_computed_again() {
     assert_eq!(run.count("/engines/0/kv/used_blocks/max"), 6);
 }
 
+/// A pass is recomputation as long as nothing in it is new, to the token. Budget 8, three usable blocks
+/// of 16, no gate; A has 4 prompt tokens and 6 outputs, B 40 prompt tokens. B gets 4 tokens, then 7 in
+/// each of four passes, which makes 32 in two blocks; in the sixth it finds no third. A finishes there.
+/// Alone B gets 8 a pass: 8, 16, 24 and 32 it had, 40 is new.
+#[test]
+fn recomputation_ends_with_what_was_there() {
+    let run = run(
+        &[request(0, 4, 6), request(0, 40, 1)],
+        &[
+            SYNC,
+            "engine.vllm.num_gpu_blocks=4",
+            "engine.vllm.max_num_batched_tokens=8",
+            "engine.vllm.max_num_seqs=2",
+            "engine.vllm.enable_prefix_caching=false",
+            "engine.vllm.scheduler_reserve_full_isl=false",
+        ],
+    );
+    assert_eq!(run.of(1, "preemptions"), 1);
+    assert_eq!(parts(&run, 1), [0, 0, P + 4 * (P + D) + P, D, 4 * P, 0]);
+    assert_eq!(times(&run, 1)[0], P + 4 * (P + D) + D + 5 * P);
+}
+
 /// The published curve: prefill 4.209989e-07 T^2 + 1.518344e-02 T + 16.50142 ms, for T = 1,000
 /// 32.1058589 ms; decode -25.74 p^2 + 54.01 p + 5.74 ms, for 1,000 of 10,000 tokens 10.8836 ms.
 #[test]
@@ -366,6 +388,29 @@ fn levels_are_weighed_by_time() {
     assert_close(run.float("/engines/0/kv/used_ratio/max"), 0.2);
     assert_close(run.float("/engines/0/running/mean"), 1.0);
     assert_eq!(run.count("/engines/0/kv/capacity_blocks"), 10);
+}
+
+/// Of two engines the first serves a short request, until P, and is blocked then by a prompt over its
+/// issue budget: nothing runs, one request waits, as long as the second engine is busy, until P + 20 D.
+#[test]
+fn a_blocked_engine_has_levels_too() {
+    let run = run(
+        &[request(0, 10, 1), request(0, 10, 21), request(1, 50, 2)],
+        &[
+            SYNC,
+            "cluster.engines=2",
+            "engine.vllm.enable_chunked_prefill=false",
+            "engine.vllm.max_num_scheduled_tokens=49",
+        ],
+    );
+    let level = |engine: usize, of: &str| run.float(&format!("/engines/{engine}/{of}/mean"));
+    let (busy, span) = (P as f64, (P + 20 * D) as f64);
+    assert_close(level(0, "running"), busy / span);
+    assert_close(level(0, "waiting"), (span - busy) / span);
+    assert_close(level(1, "running"), 1.0);
+    assert_close(level(1, "waiting") + 1.0, 1.0);
+    assert_close(run.float("/passes/span_ms"), span / 1e3);
+    assert_close(run.float("/passes/busy_ratio"), f64::midpoint(busy / span, 1.0));
 }
 
 /// Requests far apart: the span runs from the first arrival to the last token, and every rate is an

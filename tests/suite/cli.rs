@@ -53,6 +53,12 @@ fn a_bad_trace_is_refused_with_its_place() {
         (row("\"input_length\": 3.0, \"output_length\": 1").into(), format!(":2: `input_length` is 3.0, expected {tokens}")),
         (row("\"input_length\": \"3\", \"output_length\": 1").into(), format!(":2: `input_length` is \"3\", expected {tokens}")),
         (
+            row("\"input_length\": 512, \"output_length\": 1, \"hash_ids\": [1, 2]").into(),
+            ":2: `hash_ids` is 2 ids, expected 1: a prompt of 512 tokens in blocks of 512 \
+             (`hash_block_tokens`)"
+                .into(),
+        ),
+        (
             row("\"input_length\": 513, \"output_length\": 1, \"hash_ids\": [1]").into(),
             ":2: `input_length` is 513, expected at most 512: 1 hash ids of 512 tokens (`hash_block_tokens`)".into(),
         ),

@@ -111,7 +111,11 @@ fn the_order_of_the_file_matters_where_it_is_asked_for() {
 fn a_limit_or_window_between_ties_does_not_see_their_order() {
     let text = trace(&trace_with_ties());
     // The tenth request of an instant of twenty; the window ends with an instant.
-    for part in ["workload.trace.limit=50", "workload.trace.window={from_s: 0.05, to_s: 0.3}"] {
+    for part in [
+        "workload.trace.limit=50",
+        "workload.trace.window={from_s: 0.05, to_s: 0.3}",
+        "workload.trace.sort_window_s=0",
+    ] {
         assert_order_of_ties_does_not_matter(&text, 0..3, &[SMALL_BLOCKS, part]);
     }
 }

@@ -1,6 +1,8 @@
 //! Does a fixed bug stay fixed? As small as it can be.
 
-use crate::support::{Folder, Ran, command, request, servesim, simulate_synthetic, trace};
+use crate::support::{
+    Folder, Ran, command, request, servesim, simulate, simulate_synthetic, trace,
+};
 
 /// A good row of a trace.
 const ROW: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
@@ -240,4 +242,20 @@ fn a_flag_of_traces_does_not_turn_another_workload_into_one() {
         let expected = format!("servesim: {flag} {value}: `workload.trace.{field}`: {why}\n");
         assert_eq!((ran.code, ran.stderr), (Some(2), expected));
     }
+}
+
+/// A mean of 1.05 waiting requests, of which there was one: it waited before the first pass of the run.
+#[test]
+fn levels_count_from_the_first_pass() {
+    let run = simulate(
+        &[request(0, 50, 2), request(1, 10, 5)],
+        &[
+            "cluster.engines=2",
+            "engine.vllm.enable_chunked_prefill=false",
+            "engine.vllm.max_num_scheduled_tokens=49",
+        ],
+    );
+    assert_eq!(run.count("/requests/unfinished"), 1);
+    // An engine without a pass holds nothing.
+    assert!(run.float("/engines/0/waiting/mean").abs() < 1e-12);
 }
