@@ -5,6 +5,9 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
+/// Nanoseconds in a day.
+const DAY_NS: u64 = 86_400_000_000_000;
+
 /// Nanoseconds in a millisecond.
 const NS_PER_MS: f64 = 1e6;
 
@@ -49,11 +52,12 @@ impl SimTime {
         SimDuration(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant plus `duration`, or `None` past the end of representable time.
+    /// This instant plus `duration`, or `None` in the last day of representable time: what is added
+    /// to the end of a pass still fits.
     pub(crate) const fn checked_add(self, duration: SimDuration) -> Option<Self> {
         match self.0.checked_add(duration.0) {
-            Some(ns) => Some(Self(ns)),
-            None => None,
+            Some(ns) if ns < u64::MAX - DAY_NS => Some(Self(ns)),
+            _ => None,
         }
     }
 }

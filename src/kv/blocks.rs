@@ -238,7 +238,8 @@ impl BlockKv {
         let Some(named) = &mut self.named else { return };
         let NamedBlocks { pool, tree, sequences, touched } = &mut **named;
         let sequence = &mut sequences[slot.index()];
-        let full_blocks = tokens / self.block_tokens;
+        // Past the model length a sequence has tokens without blocks (R37).
+        let full_blocks = (tokens / self.block_tokens).min(sequence.table.len() as u32);
         if full_blocks <= sequence.labelled {
             return;
         }
@@ -396,6 +397,15 @@ mod tests {
         ]);
         kv.open(SLOTS[1], continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)));
         assert_eq!(kv.look_up(SLOTS[1], 100).blocks, 4);
+    }
+
+    #[test]
+    fn tokens_without_blocks_label_nothing() {
+        let mut kv = BlockKv::new(100, 32, true);
+        open(&mut kv, SLOTS[0], &[(1, 97)]);
+        kv.admit(SLOTS[0], Hit::default(), 1);
+        kv.label(SLOTS[0], 97);
+        assert_eq!(kv.cached_contents(), 1);
     }
 
     #[test]

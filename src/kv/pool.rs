@@ -5,7 +5,7 @@
 
 use super::content::ContentTree;
 
-/// No block. Block 0 is never usable (R40), so it doubles as the ends of the queue.
+/// No block. Block 0 is never usable (R40), so it doubles as both ends of the queue.
 pub(crate) const NO_BLOCK: u32 = 0;
 
 /// No node: the block has no label.
@@ -13,10 +13,10 @@ const NO_LABEL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Neighbours in the free queue, meaningful while it rests there.
+    /// Neighbours in the queue of labelled blocks, meaningful while it rests there.
     next: u32,
     prev: u32,
-    /// Requests that hold it; it rests in the queue when nobody does.
+    /// Requests that hold it; it rests when nobody does.
     holders: u32,
     /// Its label: the node its content ends in and the place there.
     node: u32,
@@ -26,29 +26,44 @@ struct Block {
     prev_copy: u32,
 }
 
+const UNUSED: Block = Block {
+    next: NO_BLOCK,
+    prev: NO_BLOCK,
+    holders: 0,
+    node: NO_LABEL,
+    place: 0,
+    next_copy: NO_BLOCK,
+    prev_copy: NO_BLOCK,
+};
+
 /// The blocks of one engine, when they have identity.
+///
+/// The free queue has three parts, front first. Unlabelled blocks come back to the front, so they
+/// are a stack. Then come the blocks that were never used, in order of id (R44); they are a number.
+/// Labelled blocks come back to the end, and leave from anywhere when they are hit: a list. So
+/// memory follows the blocks that were used.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPool {
+    /// By id, as far as blocks were used; the first ties the list of labelled blocks together.
     blocks: Vec<Block>,
+    /// Free blocks without a label; the last goes first.
+    unlabelled: Vec<u32>,
+    /// Blocks that were never used.
+    unused_blocks: u32,
     free_blocks: u32,
     distinct_labels: u32,
 }
 
 impl BlockPool {
-    /// `total_blocks` blocks, of which the first is never usable, all free in order of id (R44).
+    /// `total_blocks` blocks, of which the first is never usable, all free.
     pub(crate) fn new(total_blocks: u32) -> Self {
-        let blocks = (0..total_blocks)
-            .map(|id| Block {
-                next: if id + 1 == total_blocks { 0 } else { id + 1 },
-                prev: if id == 0 { total_blocks - 1 } else { id - 1 },
-                holders: 0,
-                node: NO_LABEL,
-                place: 0,
-                next_copy: NO_BLOCK,
-                prev_copy: NO_BLOCK,
-            })
-            .collect();
-        Self { blocks, free_blocks: total_blocks - 1, distinct_labels: 0 }
+        Self {
+            blocks: vec![UNUSED],
+            unlabelled: Vec::new(),
+            unused_blocks: total_blocks - 1,
+            free_blocks: total_blocks - 1,
+            distinct_labels: 0,
+        }
     }
 
     /// Blocks that rest in the queue, cached ones included.
@@ -66,10 +81,11 @@ impl BlockPool {
         self.blocks[block as usize].holders == 0
     }
 
-    /// One more request holds `block`; a resting one leaves the queue (R38).
+    /// One more request holds the labelled `block`; a resting one leaves the queue (R38).
     pub(crate) fn hold(&mut self, block: u32) {
         if self.blocks[block as usize].holders == 0 {
             self.unlink(block);
+            self.free_blocks -= 1;
         }
         self.blocks[block as usize].holders += 1;
     }
@@ -80,9 +96,19 @@ impl BlockPool {
     /// If no block is free: the caller has to have counted.
     pub(crate) fn take(&mut self, tree: &mut ContentTree) -> u32 {
         assert!(self.free_blocks > 0, "the caller counts before it takes");
-        let block = self.blocks[0].next;
-        self.unlink(block);
-        self.unlabel(block, tree);
+        self.free_blocks -= 1;
+        let block = if let Some(block) = self.unlabelled.pop() {
+            block
+        } else if self.unused_blocks > 0 {
+            self.unused_blocks -= 1;
+            self.blocks.push(UNUSED);
+            (self.blocks.len() - 1) as u32
+        } else {
+            let block = self.blocks[NO_BLOCK as usize].next;
+            self.unlink(block);
+            self.unlabel(block, tree);
+            block
+        };
         self.blocks[block as usize].holders = 1;
         block
     }
@@ -95,14 +121,17 @@ impl BlockPool {
         if entry.holders > 0 {
             return;
         }
-        let before = if entry.node == NO_LABEL { 0 } else { self.blocks[0].prev };
-        let after = self.blocks[before as usize].next;
-        let entry = &mut self.blocks[block as usize];
-        entry.prev = before;
-        entry.next = after;
-        self.blocks[before as usize].next = block;
-        self.blocks[after as usize].prev = block;
         self.free_blocks += 1;
+        if entry.node == NO_LABEL {
+            self.unlabelled.push(block);
+            return;
+        }
+        let last = self.blocks[NO_BLOCK as usize].prev;
+        let entry = &mut self.blocks[block as usize];
+        entry.prev = last;
+        entry.next = NO_BLOCK;
+        self.blocks[last as usize].next = block;
+        self.blocks[NO_BLOCK as usize].prev = block;
     }
 
     /// Labels `block` with the content at `place` of `node`, behind older copies of it (R45).
@@ -150,13 +179,13 @@ impl BlockPool {
         let Block { next, prev, .. } = self.blocks[block as usize];
         self.blocks[prev as usize].next = next;
         self.blocks[next as usize].prev = prev;
-        self.free_blocks -= 1;
     }
 
     /// The free queue, front first.
     #[cfg(test)]
     pub(crate) fn queue(&self) -> Vec<u32> {
-        let mut order = Vec::new();
+        let mut order: Vec<u32> = self.unlabelled.iter().rev().copied().collect();
+        order.extend((self.blocks.len() as u32..).take(self.unused_blocks as usize));
         let mut block = self.blocks[0].next;
         while block != 0 {
             order.push(block);
