@@ -1,6 +1,7 @@
 //! One run of one resolved scenario, from its configuration to its report.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -16,10 +17,14 @@ use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
+use crate::model::parallel::Parallel;
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
-use crate::timing::pricer::{Composition, HostTime, PassPricer};
+use crate::timing::TimingProvider;
+use crate::timing::config::Deployment;
+use crate::timing::evidence::Evidence;
+use crate::timing::pricer::{HostTime, MixedPasses, PassPricer};
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
@@ -127,8 +132,16 @@ impl Run {
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
+        let deployment = Deployment {
+            model: None,
+            accelerator: None,
+            parallel: Parallel::default(),
+            kv_capacity_tokens: usable_blocks * u64::from(vllm.block_size),
+        };
+        let provider = scenario.timing.provider(&deployment)?;
         let mut engines: Vec<Engine> = (0..scenario.cluster.engines)
-            .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance()))
+            .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance(), &provider))
             .collect();
         let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
@@ -177,17 +190,21 @@ impl Run {
     }
 }
 
-fn build_engine(scenario: &Scenario, vllm: &VllmConfig, id: EngineId, advance: Advance) -> Engine {
+fn build_engine(
+    scenario: &Scenario,
+    vllm: &VllmConfig,
+    id: EngineId,
+    advance: Advance,
+    provider: &Arc<dyn TimingProvider>,
+) -> Engine {
     let scheduler = Vllm::new(vllm, scenario.host.detokenize(), advance);
-    let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
-    let provider = scenario.timing.provider(usable_blocks * u64::from(vllm.block_size));
     let per_pass_ms = scenario.host.per_pass_host_ms;
     let host = if vllm.async_scheduling {
         HostTime::Hidden(per_pass_ms)
     } else {
         HostTime::Added(per_pass_ms)
     };
-    Engine::new(id, Box::new(scheduler), PassPricer::new(provider, host))
+    Engine::new(id, Box::new(scheduler), PassPricer::new(Arc::clone(provider), host))
 }
 
 fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: String) -> Title {
@@ -213,21 +230,23 @@ fn host_facts(engines: &[Engine], events: u64) -> Host {
 }
 
 fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
-    let mut mixed = Composition::default();
+    let mut mixed = MixedPasses::default();
+    let mut evidence = Evidence::default();
     for engine in engines {
-        mixed.one_forward += engine.composition().one_forward;
-        mixed.sum += engine.composition().sum;
+        mixed.one_forward += engine.mixed_passes().one_forward;
+        mixed.two_passes += engine.mixed_passes().two_passes;
+        evidence.merge(engine.evidence());
     }
     let mixed_rule = match mixed {
-        Composition { one_forward: 0, sum: 0 } => "none occurred",
-        Composition { sum: 0, .. } => "one forward",
+        MixedPasses { one_forward: 0, two_passes: 0 } => "none occurred",
+        MixedPasses { two_passes: 0, .. } => "one forward",
         _ => "sum of the two parts",
     };
-    let lookups: u64 = engines.iter().map(Engine::price_lookups).sum();
     Timing {
         provider: scenario.timing.provider_name().to_owned(),
         mixed_rule: mixed_rule.to_owned(),
-        evidence: json!({ "analytic": lookups, "mixed_passes": mixed }),
+        mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
+        evidence: evidence.to_json(),
     }
 }
 

@@ -6,8 +6,9 @@ use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
 use crate::engine::vllm::config::{SchedulingPolicy, VllmConfig};
 use crate::timing::error::TimingError;
+use crate::timing::evidence::Evidence;
 use crate::timing::work::{DecodeWork, PrefillWork};
-use crate::timing::{MixedPrice, Price, TimingProvider};
+use crate::timing::{MixedPrice, TimingProvider};
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
 
 /// One case, as its file says it (format 1).
@@ -109,22 +110,23 @@ impl CaseTiming {
 }
 
 impl TimingProvider for CaseTiming {
-    fn prefill(&self, work: &PrefillWork) -> Result<Price, TimingError> {
-        Ok(Price::analytic(self.ms(1, work.new_tokens, 0)))
+    fn prefill(&self, work: &PrefillWork, _: &mut Evidence) -> Result<f64, TimingError> {
+        Ok(self.ms(1, work.new_tokens, 0))
     }
 
-    fn decode(&self, work: &DecodeWork) -> Result<Price, TimingError> {
-        Ok(Price::analytic(self.ms(1, 0, work.requests)))
+    fn decode(&self, work: &DecodeWork, _: &mut Evidence) -> Result<f64, TimingError> {
+        Ok(self.ms(1, 0, work.requests))
     }
 
     fn mixed(
         &self,
         prefill: &PrefillWork,
         decode: &DecodeWork,
+        _: &mut Evidence,
     ) -> Result<Option<MixedPrice>, TimingError> {
         Ok(Some(MixedPrice {
-            prefill: Price::analytic(self.ms(1, prefill.new_tokens, 0)),
-            decode: Price::analytic(self.ms(0, 0, decode.requests)),
+            prefill_ms: self.ms(1, prefill.new_tokens, 0),
+            decode_ms: self.ms(0, 0, decode.requests),
         }))
     }
 }

@@ -18,7 +18,8 @@ use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
 use crate::base::record::{PassRecord, RequestRecord, Unserved};
 use crate::base::time::SimTime;
-use crate::timing::pricer::{Composition, PassPricer};
+use crate::timing::evidence::Evidence;
+use crate::timing::pricer::{MixedPasses, PassPricer};
 use crate::timing::work::{DecodeWork, PrefillWork};
 
 /// Consecutive passes without a token that was never computed before, after which an engine is
@@ -361,8 +362,13 @@ impl Engine {
     }
 
     /// How mixed passes were priced so far.
-    pub(crate) const fn composition(&self) -> Composition {
-        self.pricer.composition()
+    pub(crate) const fn mixed_passes(&self) -> MixedPasses {
+        self.pricer.mixed_passes()
+    }
+
+    /// What the prices so far rest on.
+    pub(crate) const fn evidence(&self) -> &Evidence {
+        self.pricer.evidence()
     }
 }
 

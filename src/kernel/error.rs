@@ -2,6 +2,7 @@
 
 use crate::base::output::OutputError;
 use crate::engine::error::EngineError;
+use crate::timing::error::ProfileError;
 use crate::workload::trace::TraceError;
 
 /// A run that could not go on. It has no result.
@@ -11,6 +12,9 @@ pub enum RunError {
     /// The workload could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The timing provider could not be made.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// An engine could not go on.
     #[error(transparent)]
     Engine(#[from] EngineError),

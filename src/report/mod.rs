@@ -71,6 +71,8 @@ pub(crate) struct Timing {
     pub(crate) provider: String,
     /// The rule that composed the price of a pass with prefill and decode work.
     pub(crate) mixed_rule: String,
+    /// Mixed passes that were priced as one forward, and as two passes.
+    pub(crate) mixed_passes: Value,
     /// What the answers rest on, by kind of pass.
     pub(crate) evidence: Value,
 }

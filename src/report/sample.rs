@@ -104,7 +104,8 @@ pub(super) fn report() -> Report {
     let timing = Timing {
         provider: "fixed".to_owned(),
         mixed_rule: "sum of the two parts".to_owned(),
-        evidence: json!({"mixed": {"analytic": 1}}),
+        mixed_passes: json!({"one_forward": 0, "two_passes": 1}),
+        evidence: json!({"mixed": {"prefill": {"analytic": {"count": 1, "ms": 200.0}}}}),
     };
     let host = Host { wall_ms: 0.25, passes: 4, ..Host::default() };
     let run = run();

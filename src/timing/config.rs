@@ -6,10 +6,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TimingProvider;
-use super::error::LONGEST_PASS_MS;
+use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
 use crate::base::config::ConfigError;
+use crate::model::accelerator::Accelerator;
+use crate::model::parallel::Parallel;
+use crate::model::shape::ModelShape;
+
+/// What a provider may know of the engine whose passes it prices.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "asked by providers to come")]
+pub(crate) struct Deployment<'a> {
+    /// The model, if the scenario names one.
+    pub(crate) model: Option<&'a ModelShape>,
+    /// The accelerator, if the scenario names one.
+    pub(crate) accelerator: Option<&'a Accelerator>,
+    /// How the engine is spread over several.
+    pub(crate) parallel: Parallel,
+    /// Tokens the KV pool holds.
+    pub(crate) kv_capacity_tokens: u64,
+}
 
 /// How forward passes are priced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -174,9 +191,16 @@ impl TimingConfig {
         }
     }
 
-    /// The provider this configuration describes, for a pool of `kv_capacity_tokens` tokens.
-    pub(crate) fn provider(&self, kv_capacity_tokens: u64) -> Arc<dyn TimingProvider> {
-        match self {
+    /// The provider this configuration describes, once resolved.
+    ///
+    /// # Errors
+    /// It needs what the deployment does not say, or a file that cannot be used.
+    pub(crate) fn provider(
+        &self,
+        deployment: &Deployment<'_>,
+    ) -> Result<Arc<dyn TimingProvider>, ProfileError> {
+        let kv_capacity_tokens = deployment.kv_capacity_tokens;
+        Ok(match self {
             Self::Fixed(c) => Arc::new(Fixed {
                 prefill_ms: c.prefill_ms,
                 decode_ms: c.decode_ms,
@@ -190,7 +214,7 @@ impl TimingConfig {
                 DecodePolynomial::MOCKER,
                 kv_capacity_tokens,
             )),
-        }
+        })
     }
 }
 

@@ -1,7 +1,9 @@
-//! Why a pass could not be priced.
+//! Why a pass could not be priced, or a provider not be made.
+
+use std::path::{Path, PathBuf};
 
 use super::work::{DecodeWork, PrefillWork};
-use crate::base::config::short;
+use crate::base::config::{ConfigError, short};
 
 /// A pass without a usable price. The run cannot go on.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -20,6 +22,45 @@ pub enum TimingError {
     },
 }
 
+/// A provider that cannot be made of what the scenario names. Nothing was simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// A field of the scenario.
+    #[error(transparent)]
+    Field(#[from] ConfigError),
+    /// A file that cannot be used.
+    #[error("{}: {what}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong, and what is accepted.
+        what: String,
+    },
+    /// A row of a file.
+    #[error("{}:{line}: {what}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1; of a file without lines the row, from 1.
+        line: u64,
+        /// What is wrong, and what is accepted.
+        what: String,
+    },
+}
+
+impl ProfileError {
+    /// `path` cannot be used.
+    pub(crate) fn file(path: &Path, what: impl Into<String>) -> Self {
+        Self::File { path: path.to_owned(), what: what.into() }
+    }
+
+    /// Line `line` of `path` cannot be used.
+    pub(crate) fn row(path: &Path, line: u64, what: impl Into<String>) -> Self {
+        Self::Row { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
 /// The longest pass that makes sense: a day.
 pub(crate) const LONGEST_PASS_MS: f64 = 86_400_000.0;
 
@@ -29,16 +70,23 @@ impl TimingError {
         let mut parts = Vec::new();
         if !prefill.is_empty() {
             parts.push(format!(
-                "prefill of {} requests with {} new and {} past tokens",
-                prefill.requests, prefill.new_tokens, prefill.past_tokens
+                "prefill of {} with {} new and {} past tokens",
+                requests(prefill.requests),
+                prefill.new_tokens,
+                prefill.past_tokens
             ));
         }
         if !decode.is_empty() {
             parts.push(format!(
-                "decode of {} requests with {} KV tokens",
-                decode.requests, decode.kv_tokens
+                "decode of {} with {} KV tokens",
+                requests(decode.requests),
+                decode.kv_tokens
             ));
         }
         Self::Unusable { ms, query: parts.join(" and ") }
     }
+}
+
+fn requests(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "request" } else { "requests" })
 }

@@ -1,9 +1,10 @@
 //! Prices from polynomials whose coefficients the scenario gives.
 
+use super::TimingProvider;
 use super::config::{DecodePolynomial, PrefillPolynomial};
 use super::error::TimingError;
+use super::evidence::{Evidence, Origin, Part};
 use super::work::{DecodeWork, PrefillWork};
-use super::{Price, TimingProvider};
 
 /// Polynomials over new tokens (prefill) and over KV, batch and pool occupancy (decode). The two
 /// parts of a mixed pass are priced separately, so such a pass costs their sum.
@@ -27,13 +28,15 @@ impl Polynomial {
 }
 
 impl TimingProvider for Polynomial {
-    fn prefill(&self, work: &PrefillWork) -> Result<Price, TimingError> {
+    fn prefill(&self, work: &PrefillWork, evidence: &mut Evidence) -> Result<f64, TimingError> {
         let tokens = work.new_tokens as f64;
         let PrefillPolynomial { token_squared_ms, token_ms, constant_ms } = self.prefill;
-        Ok(Price::analytic((token_squared_ms * tokens + token_ms) * tokens + constant_ms))
+        let ms = (token_squared_ms * tokens + token_ms) * tokens + constant_ms;
+        evidence.note(Part::Prefill, Origin::Analytic, ms);
+        Ok(ms)
     }
 
-    fn decode(&self, work: &DecodeWork) -> Result<Price, TimingError> {
+    fn decode(&self, work: &DecodeWork, evidence: &mut Evidence) -> Result<f64, TimingError> {
         let kv = work.kv_tokens as f64;
         // Requests that share cached blocks each count them, the pool holds them once.
         let occupancy = (kv / self.kv_capacity_tokens).min(1.0);
@@ -42,7 +45,9 @@ impl TimingProvider for Polynomial {
             + p.request_ms * f64::from(work.requests)
             + p.kv_token_ms * kv
             + (p.occupancy_squared_ms * occupancy + p.occupancy_ms) * occupancy;
-        Ok(Price::analytic(ms.max(p.min_ms)))
+        let ms = ms.max(p.min_ms);
+        evidence.note(Part::Decode, Origin::Analytic, ms);
+        Ok(ms)
     }
 }
 
@@ -56,17 +61,17 @@ mod tests {
         let mut prefill = PrefillWork::default();
         prefill.add(1000, 0);
         // 4.209989e-07 * 1e6 + 1.518344e-02 * 1e3 + 16.50142 = 0.4209989 + 15.18344 + 16.50142.
-        let ms = provider.prefill(&prefill).unwrap().ms;
+        let ms = provider.prefill(&prefill, &mut Evidence::default()).unwrap();
         assert!((ms - 32.105_858_9).abs() < 1e-9, "{ms}");
 
         let mut decode = DecodeWork::default();
         decode.add(1, 5000);
         // p = 0.5: -25.74 * 0.25 + 54.01 * 0.5 + 5.74 = -6.435 + 27.005 + 5.74.
-        let ms = provider.decode(&decode).unwrap().ms;
+        let ms = provider.decode(&decode, &mut Evidence::default()).unwrap();
         assert!((ms - 26.31).abs() < 1e-9, "{ms}");
         decode.add(1, 95_000);
         // p stops at 1: -25.74 + 54.01 + 5.74.
-        let ms = provider.decode(&decode).unwrap().ms;
+        let ms = provider.decode(&decode, &mut Evidence::default()).unwrap();
         assert!((ms - 34.01).abs() < 1e-9, "{ms}");
     }
 }

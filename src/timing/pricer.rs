@@ -2,20 +2,29 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, TimingError};
+use super::evidence::{Evidence, Origin, Part, PassKind};
 use super::work::{DecodeWork, PrefillWork};
-use super::{Price, TimingProvider};
 use crate::base::time::SimDuration;
 
-/// How the two parts of the mixed passes of a run were put together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Composition {
-    /// Mixed passes that the provider priced as one forward.
-    pub(crate) one_forward: u64,
-    /// Mixed passes that cost the sum of their parts.
-    pub(crate) sum: u64,
+/// How the price of a pass with both kinds of work is put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MixedRule {
+    /// As the provider composes it; the sum where it does not.
+    #[default]
+    Provider,
+    /// Prefill, and what the decodes cost above the same decodes with hardly any KV; the sum where the provider
+    /// knows no such share.
+    Marginal,
+    /// Two passes, one after the other.
+    Sum,
+    /// The longer of the two.
+    Max,
 }
 
 /// The host's part of a pass (scheduling, sampling, detokenising).
@@ -36,18 +45,60 @@ impl HostTime {
     }
 }
 
+/// How the answers of a provider become the price of a pass.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pricing {
+    /// For passes with both kinds of work.
+    pub(crate) mixed: MixedRule,
+    /// Batch sizes for which CUDA graphs were captured, ascending: a pass that only decodes runs
+    /// at the next of them. Empty: at its own.
+    pub(crate) graph_sizes: Vec<u32>,
+    /// Drafting, for each pass that verifies drafts.
+    pub(crate) draft_ms: f64,
+}
+
 /// Prices the passes of one engine.
 pub(crate) struct PassPricer {
     provider: Arc<dyn TimingProvider>,
+    pricing: Pricing,
     host: HostTime,
-    composition: Composition,
+    evidence: Evidence,
+    mixed_passes: MixedPasses,
     lookups: u64,
 }
 
+/// How mixed passes were priced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct MixedPasses {
+    /// As one forward.
+    pub(crate) one_forward: u64,
+    /// As two: their sum, or the longer of them.
+    pub(crate) two_passes: u64,
+}
+
 impl PassPricer {
-    /// A pricer that asks `provider` and adds the host's part.
+    /// A pricer that asks `provider`, lets it compose mixed passes, and adds the host's part.
     pub(crate) fn new(provider: Arc<dyn TimingProvider>, host: HostTime) -> Self {
-        Self { provider, host, composition: Composition::default(), lookups: 0 }
+        Self {
+            provider,
+            pricing: Pricing::default(),
+            host,
+            evidence: Evidence::default(),
+            mixed_passes: MixedPasses::default(),
+            lookups: 0,
+        }
+    }
+
+    /// The same pricer, putting answers together in another way.
+    #[must_use]
+    pub(crate) fn with_pricing(self, pricing: Pricing) -> Self {
+        Self { pricing, ..self }
+    }
+
+    /// The same pricer, keeping the worst outliers among its answers.
+    #[must_use]
+    pub(crate) fn with_outliers(self) -> Self {
+        Self { evidence: Evidence::with_outliers(), ..self }
     }
 
     /// How long a pass with this work takes. No work costs nothing and asks nobody.
@@ -59,11 +110,22 @@ impl PassPricer {
         prefill: &PrefillWork,
         decode: &DecodeWork,
     ) -> Result<SimDuration, TimingError> {
-        let device_ms = match (prefill.is_empty(), decode.is_empty()) {
+        // A request without new tokens is no prefill work, whoever lists it.
+        let device_ms = match (prefill.new_tokens == 0, decode.is_empty()) {
             (true, true) => return Ok(SimDuration::ZERO),
-            (false, true) => self.prefill_ms(prefill)?,
-            (true, false) => self.decode_ms(decode)?,
-            (false, false) => self.mixed_ms(prefill, decode)?,
+            (false, true) => {
+                self.evidence.begin(PassKind::Prefill);
+                self.prefill_ms(prefill)?
+            }
+            (true, false) => {
+                self.evidence.begin(PassKind::Decode);
+                let padded = self.padded(decode);
+                self.decode_ms(&padded)? + self.draft_ms(decode)
+            }
+            (false, false) => {
+                self.evidence.begin(PassKind::Mixed);
+                self.mixed_ms(prefill, decode)? + self.draft_ms(decode)
+            }
         };
         // The one place where time is rounded.
         let ms = self.host.apply(device_ms);
@@ -75,33 +137,76 @@ impl PassPricer {
         Err(TimingError::unusable(ms, prefill, decode))
     }
 
+    /// The work of a decode pass as the device does it: a CUDA graph replays the batch it was captured
+    /// for, and requests that fill it up have one token and no KV. Above the largest graph, and with
+    /// drafts, the pass runs as it is.
+    fn padded(&self, decode: &DecodeWork) -> DecodeWork {
+        let sizes = &self.pricing.graph_sizes;
+        if decode.query_tokens != u64::from(decode.requests) {
+            return *decode;
+        }
+        let place = sizes.partition_point(|&size| size < decode.requests);
+        sizes.get(place).map_or(*decode, |&requests| DecodeWork {
+            requests,
+            query_tokens: requests.into(),
+            ..*decode
+        })
+    }
+
+    /// Drafting happens before a pass that verifies drafts.
+    fn draft_ms(&mut self, decode: &DecodeWork) -> f64 {
+        if self.pricing.draft_ms == 0.0 || decode.query_tokens == u64::from(decode.requests) {
+            return 0.0;
+        }
+        self.evidence.note(Part::Draft, Origin::Analytic, self.pricing.draft_ms);
+        self.pricing.draft_ms
+    }
+
     fn prefill_ms(&mut self, work: &PrefillWork) -> Result<f64, TimingError> {
         self.lookups += 1;
-        let price = self.provider.prefill(work)?;
-        checked(price, work, &DecodeWork::default())
+        let ms = self.provider.prefill(work, &mut self.evidence)?;
+        checked(ms, work, &DecodeWork::default())
     }
 
     fn decode_ms(&mut self, work: &DecodeWork) -> Result<f64, TimingError> {
         self.lookups += 1;
-        let price = self.provider.decode(work)?;
-        checked(price, &PrefillWork::default(), work)
+        let ms = self.provider.decode(work, &mut self.evidence)?;
+        checked(ms, &PrefillWork::default(), work)
     }
 
     fn mixed_ms(&mut self, prefill: &PrefillWork, decode: &DecodeWork) -> Result<f64, TimingError> {
-        if let Some(price) = self.provider.mixed(prefill, decode)? {
+        let rule = self.pricing.mixed;
+        if rule == MixedRule::Provider
+            && let Some(price) = self.provider.mixed(prefill, decode, &mut self.evidence)?
+        {
             self.lookups += 1;
-            self.composition.one_forward += 1;
-            return Ok(
-                checked(price.prefill, prefill, decode)? + checked(price.decode, prefill, decode)?
-            );
+            self.mixed_passes.one_forward += 1;
+            return Ok(checked(price.prefill_ms, prefill, decode)?
+                + checked(price.decode_ms, prefill, decode)?);
         }
-        self.composition.sum += 1;
-        Ok(self.prefill_ms(prefill)? + self.decode_ms(decode)?)
+        let (prefill_ms, decode_ms) = (self.prefill_ms(prefill)?, self.decode_ms(decode)?);
+        if rule == MixedRule::Marginal
+            && let Some(base_ms) = self.provider.decode_baseline(decode, &mut self.evidence)?
+        {
+            self.lookups += 1;
+            self.mixed_passes.one_forward += 1;
+            return Ok(prefill_ms + (decode_ms - checked(base_ms, prefill, decode)?).max(0.0));
+        }
+        self.mixed_passes.two_passes += 1;
+        Ok(match rule {
+            MixedRule::Max => prefill_ms.max(decode_ms),
+            MixedRule::Provider | MixedRule::Marginal | MixedRule::Sum => prefill_ms + decode_ms,
+        })
     }
 
     /// How mixed passes were priced so far.
-    pub(crate) const fn composition(&self) -> Composition {
-        self.composition
+    pub(crate) const fn mixed_passes(&self) -> MixedPasses {
+        self.mixed_passes
+    }
+
+    /// What the answers so far rest on.
+    pub(crate) const fn evidence(&self) -> &Evidence {
+        &self.evidence
     }
 
     /// Questions asked of the provider so far.
@@ -110,12 +215,12 @@ impl PassPricer {
     }
 }
 
-/// The milliseconds of `price`, if they are a duration.
-fn checked(price: Price, prefill: &PrefillWork, decode: &DecodeWork) -> Result<f64, TimingError> {
-    if price.ms.is_finite() && price.ms >= 0.0 {
-        Ok(price.ms)
+/// `ms`, if it is a duration.
+fn checked(ms: f64, prefill: &PrefillWork, decode: &DecodeWork) -> Result<f64, TimingError> {
+    if ms.is_finite() && ms >= 0.0 {
+        Ok(ms)
     } else {
-        Err(TimingError::unusable(price.ms, prefill, decode))
+        Err(TimingError::unusable(ms, prefill, decode))
     }
 }
 
@@ -147,6 +252,24 @@ mod tests {
     }
 
     #[test]
+    fn other_rules_set_the_composition_aside() {
+        let (prefill, decode) = work();
+        for (rule, expected_ns) in [(MixedRule::Sum, 14_000_000), (MixedRule::Max, 10_000_000)] {
+            let pricing = Pricing { mixed: rule, ..Pricing::default() };
+            let mut pricer = pricer(Some(11.0), HostTime::Added(0.0)).with_pricing(pricing);
+            let duration = pricer.price(&prefill, &decode).unwrap();
+            assert_eq!(duration, SimDuration::from_ns(expected_ns));
+            assert_eq!(pricer.lookups(), 2);
+            let mixed_passes = MixedPasses { one_forward: 0, two_passes: 1 };
+            assert_eq!(pricer.mixed_passes(), mixed_passes);
+            assert_eq!(pricer.evidence().total(Origin::Analytic).count, 2);
+            // Passes of one kind never change with the rule.
+            let alone = pricer.price(&prefill, &DecodeWork::default()).unwrap();
+            assert_eq!(alone, SimDuration::from_ns(10_000_000));
+        }
+    }
+
+    #[test]
     fn host_time_is_added_when_synchronous_and_hidden_when_not() {
         let (prefill, _) = work();
         let none = DecodeWork::default();
@@ -174,8 +297,44 @@ mod tests {
         let mut pricer = PassPricer::new(Arc::new(provider), HostTime::Added(5.0));
         let (prefill, decode) = work();
         let error = pricer.price(&prefill, &DecodeWork::default()).unwrap_err().to_string();
-        assert!(error.contains("NaN") && error.contains("1 requests with 8 new"), "{error}");
+        assert!(error.contains("NaN") && error.contains("1 request with 8 new"), "{error}");
         let error = pricer.price(&PrefillWork::default(), &decode).unwrap_err().to_string();
         assert!(error.contains("-1 ms") && error.contains("16 KV tokens"), "{error}");
+    }
+
+    #[test]
+    fn a_decode_pass_runs_at_the_next_captured_batch() {
+        let pricing = Pricing { graph_sizes: vec![1, 2, 4, 8], ..Pricing::default() };
+        let pricer = pricer(None, HostTime::Added(0.0)).with_pricing(pricing);
+        for (requests, expected) in [(1_u64, 1), (3, 4), (8, 8), (9, 9)] {
+            let mut decode = DecodeWork::default();
+            (0..requests).for_each(|_| decode.add(1, 100));
+            let padded = pricer.padded(&decode);
+            assert_eq!((padded.requests, padded.query_tokens), (expected, expected.into()));
+            assert_eq!(padded.kv_tokens, 100 * requests);
+        }
+        let mut drafts = DecodeWork::default();
+        (0..3).for_each(|_| drafts.add(4, 100));
+        assert_eq!(pricer.padded(&drafts), drafts);
+    }
+
+    #[test]
+    fn drafting_is_paid_once_a_pass_that_verifies() {
+        let pricing = Pricing { draft_ms: 3.0, ..Pricing::default() };
+        let mut pricer = pricer(None, HostTime::Added(0.0)).with_pricing(pricing);
+        let mut decode = DecodeWork::default();
+        decode.add(1, 100);
+        let none = PrefillWork::default();
+        assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(4_000_000)));
+        decode.add(4, 100);
+        assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(7_000_000)));
+    }
+
+    #[test]
+    fn a_prompt_without_new_tokens_makes_no_mixed_pass() {
+        let (mut prefill, decode) = (PrefillWork::default(), work().1);
+        prefill.add(0, 64);
+        let ns = pricer(Some(11.0), HostTime::Added(0.0)).price(&prefill, &decode);
+        assert_eq!(ns, Ok(SimDuration::from_ns(4_000_000)));
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct DecodeWork {
     pub(crate) query_tokens: u64,
     /// Tokens whose KV is present when the pass starts, over all of them.
     pub(crate) kv_tokens: u64,
+    /// The largest number of such tokens of one request.
+    pub(crate) longest_kv_tokens: u32,
 }
 
 impl DecodeWork {
@@ -52,6 +54,7 @@ impl DecodeWork {
         self.requests += 1;
         self.query_tokens += u64::from(query);
         self.kv_tokens += u64::from(kv);
+        self.longest_kv_tokens = self.longest_kv_tokens.max(kv);
     }
 
     /// Whether there is nothing to decode.

@@ -26,6 +26,7 @@ impl Vllm {
             requests: size,
             query_tokens: size.into(),
             kv_tokens: self.steady.kv_tokens,
+            longest_kv_tokens: self.steady.longest_kv_tokens(self.planned_passes, &self.arena),
         };
         while self.planned_passes <= last_pass && clock.may_plan() {
             // A block of the stuck head's hit was reused and stands elsewhere now.
@@ -41,6 +42,7 @@ impl Vllm {
             self.interval.note_pass(false);
             self.steady.advance();
             work.kv_tokens += u64::from(size);
+            work.longest_kv_tokens += 1;
             let Some(end) = clock.complete() else { break };
             self.complete_in_step(clock, end + self.detokenize);
         }

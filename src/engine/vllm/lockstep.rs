@@ -250,6 +250,8 @@ impl Vllm {
         plan.decode.requests += self.steady.size;
         plan.decode.query_tokens += u64::from(self.steady.size);
         plan.decode.kv_tokens += self.steady.kv_tokens;
+        let longest_kv_tokens = self.steady.longest_kv_tokens(plan.pass, &self.arena);
+        plan.decode.longest_kv_tokens = plan.decode.longest_kv_tokens.max(longest_kv_tokens);
         plan.has_new_work |= self.steady.size > 0;
         self.steady.advance();
     }

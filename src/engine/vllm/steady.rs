@@ -40,6 +40,27 @@ pub(super) struct End {
     pub(super) member: Member,
 }
 
+/// A member by how far its KV is ahead of the number of the pass, which never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lead {
+    /// Tokens with KV before a pass, less the pass's number.
+    ahead: i64,
+    member: Member,
+}
+
+impl Lead {
+    fn of(computed_tokens: u32, pass: u64, member: Member) -> Self {
+        Self { ahead: i64::from(computed_tokens) - pass as i64, member }
+    }
+
+    /// Whether it says where its member stands now: who left may have come back.
+    fn is_valid(self, arena: &Arena) -> bool {
+        let request = &arena[self.member.slot];
+        self.member.is_alive(arena)
+            && self == Self::of(request.computed_tokens, request.steady_since, self.member)
+    }
+}
+
 /// Members that need a block in the same passes.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
@@ -62,6 +83,7 @@ pub(super) struct SteadySet {
     /// By the numbers, modulo the block size, of the passes in which members need a block.
     buckets: Vec<Bucket>,
     ends: BinaryHeap<Reverse<End>>,
+    leads: BinaryHeap<Lead>,
 }
 
 impl SteadySet {
@@ -74,6 +96,7 @@ impl SteadySet {
             last_order: 0,
             buckets: vec![Bucket::default(); block_tokens as usize],
             ends: BinaryHeap::new(),
+            leads: BinaryHeap::new(),
         }
     }
 
@@ -107,6 +130,7 @@ impl SteadySet {
         };
         bucket.members.insert(place, member);
         self.ends.push(Reverse(End { pass: end, member }));
+        self.leads.push(Lead::of(computed_tokens, pass, member));
     }
 
     /// A member leaves that has `computed_tokens` tokens before pass `pass`.
@@ -125,6 +149,17 @@ impl SteadySet {
     /// Every member computes a token.
     pub(super) fn advance(&mut self) {
         self.kv_tokens += u64::from(self.size);
+    }
+
+    /// The longest KV of a member before pass `pass`; 0 without members.
+    pub(super) fn longest_kv_tokens(&mut self, pass: u64, arena: &Arena) -> u32 {
+        while let Some(&lead) = self.leads.peek() {
+            if lead.is_valid(arena) {
+                return (lead.ahead + pass as i64) as u32;
+            }
+            self.leads.pop();
+        }
+        0
     }
 
     /// How many members need a block in pass `pass`.
@@ -177,6 +212,7 @@ impl SteadySet {
             bucket.alive = 0;
         }
         self.ends.clear();
+        self.leads.clear();
         self.size = 0;
         self.counted = 0;
         self.kv_tokens = 0;

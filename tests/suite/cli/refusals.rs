@@ -173,7 +173,7 @@ fn an_unfinished_request_is_a_run_that_could_not_finish() {
 fn a_price_that_is_none_ends_the_run() {
     let folder = Folder::new();
     folder.write("t.jsonl", trace(&[request(0, 10, 2)]));
-    let message = "at 0 s of simulated time: the timing provider answered -10 ms for prefill of 1 requests with 10 \
+    let message = "at 0 s of simulated time: the timing provider answered -10 ms for prefill of 1 request with 10 \
                    new and 0 past tokens, expected a finite number from 0 to 8.64e7 ms";
     let price = "timing.polynomial.prefill.token_ms=-1";
     refused(&folder, 1, message, &["replay", "{}/t.jsonl", "--set", price]);
