@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, ProfileError};
+use super::external::{External, ExternalConfig};
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
 use crate::base::config::ConfigError;
@@ -16,7 +17,6 @@ use crate::model::shape::ModelShape;
 
 /// What a provider may know of the engine whose passes it prices.
 #[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "asked by providers to come")]
 pub(crate) struct Deployment<'a> {
     /// The model, if the scenario names one.
     pub(crate) model: Option<&'a ModelShape>,
@@ -36,6 +36,8 @@ pub(crate) enum TimingConfig {
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
     Polynomial(PolynomialConfig),
+    /// A program of your own.
+    External(ExternalConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
 }
@@ -176,6 +178,7 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
+            Self::External(external) => external.check().map_err(|e| e.within("external"))?,
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
@@ -187,6 +190,7 @@ impl TimingConfig {
             Self::Fixed(_) => "fixed",
             Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
+            Self::External(_) => "external",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
         }
     }
@@ -209,6 +213,7 @@ impl TimingConfig {
             Self::Polynomial(c) => {
                 Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
             }
+            Self::External(c) => External::start(c, deployment)?,
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,
                 DecodePolynomial::MOCKER,

@@ -20,6 +20,18 @@ pub enum TimingError {
         /// The question.
         query: String,
     },
+    /// A program that prices passes did not.
+    #[error("the program of `timing.external.command` {what}{}", quoted(told))]
+    External {
+        /// What it did instead.
+        what: String,
+        /// The end of what it wrote to its standard error.
+        told: String,
+    },
+}
+
+fn quoted(told: &str) -> String {
+    if told.is_empty() { String::new() } else { format!("; it wrote: {told}") }
 }
 
 /// A provider that cannot be made of what the scenario names. Nothing was simulated.

@@ -8,6 +8,7 @@
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod evidence;
+pub(crate) mod external;
 pub(crate) mod fixed;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;

@@ -1,7 +1,9 @@
 //! The work of a pass, as exact totals: two prompts of 100 and 8,000 tokens are not two of 4,050.
 
+use serde::Serialize;
+
 /// The prefill part of a pass. Tokens recomputed after a preemption are prefill work too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct PrefillWork {
     /// Requests with prefill work.
     pub(crate) requests: u32,
@@ -36,7 +38,7 @@ impl PrefillWork {
 }
 
 /// The decode part of a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct DecodeWork {
     /// Requests that decode.
     pub(crate) requests: u32,
