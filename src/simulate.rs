@@ -1,12 +1,13 @@
 //! One run of one resolved scenario, from its configuration to its report.
 
-use std::path::PathBuf;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::output::OutputError;
+use crate::base::output::{OutFile, OutputError};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::driver::Engine;
@@ -17,12 +18,11 @@ use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
-use crate::model::parallel::Parallel;
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
 use crate::timing::TimingProvider;
-use crate::timing::config::Deployment;
+use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, PassPricer};
 use crate::workload::request::RequestSpec;
@@ -47,6 +47,9 @@ impl Progress for () {
 pub struct Extras {
     /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
     pub requests: Option<PathBuf>,
+    /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
+    /// measured.
+    pub evidence: Option<PathBuf>,
     /// Plan and complete every request by itself in every pass. The result is the same; it takes
     /// longer, and the log of passes needs it.
     pub stepwise: bool,
@@ -75,6 +78,21 @@ pub fn simulate(
     extras: &Extras,
     progress: &mut dyn Progress,
 ) -> Result<Report, RunError> {
+    // Opened before anything runs, as every file is.
+    let evidence_file = extras.evidence.as_deref().map(EvidenceFile::create).transpose()?;
+    let (run, facts) = run(scenario, extras, progress)?;
+    if let Some(file) = evidence_file {
+        file.put(timing_of(scenario).provider_name(), &evidence_of(&run.engines))?;
+    }
+    Ok(run.report(scenario, facts))
+}
+
+/// Runs a resolved scenario to its end.
+fn run(
+    scenario: &Scenario,
+    extras: &Extras,
+    progress: &mut dyn Progress,
+) -> Result<(Run, WorkloadFacts), RunError> {
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
             let mut source = TraceSource::open(config)?;
@@ -93,7 +111,7 @@ pub fn simulate(
                 }),
                 names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
             };
-            Ok(run.report(scenario, facts))
+            Ok((run, facts))
         }
         WorkloadConfig::Synthetic(config) => {
             let mut source = SyntheticSource::new(config);
@@ -103,7 +121,7 @@ pub fn simulate(
                 description: json!({ "synthetic": config }),
                 names_no_prefixes: false,
             };
-            Ok(run.report(scenario, facts))
+            Ok((run, facts))
         }
     }
 }
@@ -132,16 +150,15 @@ impl Run {
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let EngineConfig::Vllm(vllm) = &scenario.engine;
-        let usable_blocks = u64::from(vllm.num_gpu_blocks - 1);
         let deployment = Deployment {
-            model: None,
-            accelerator: None,
-            parallel: Parallel::default(),
-            kv_capacity_tokens: usable_blocks * u64::from(vllm.block_size),
+            model: scenario.model.as_ref().and_then(|model| model.shape.as_ref()),
+            accelerator: scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref()),
+            parallel: scenario.parallel,
+            kv_capacity_tokens: u64::from(vllm.usable_blocks()) * u64::from(vllm.block_size),
         };
-        let provider = scenario.timing.provider(&deployment)?;
-        let mut engines: Vec<Engine> = (0..scenario.cluster.engines)
-            .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance(), &provider))
+        let provider = timing_of(scenario).provider(&deployment)?;
+        let mut engines: Vec<Engine> = (0..engines_of(scenario))
+            .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider))
             .collect();
         let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
@@ -184,27 +201,42 @@ impl Run {
             scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
             workload: workload.description,
         };
+        warnings
+            .extend(Warning::of_prices(evidence_of(&engines).shares().as_ref().map(|s| &s[..])));
         let host = host_facts(&engines, ending.events);
         let timing = timing_facts(scenario, &engines);
         Report::new(subject, summary, timing, warnings, ending.digest, host)
     }
 }
 
+fn timing_of(scenario: &Scenario) -> &TimingConfig {
+    scenario.timing.as_ref().expect("a resolved scenario has every value")
+}
+
+fn engines_of(scenario: &Scenario) -> u32 {
+    scenario.cluster.engines.expect("a resolved scenario has every value")
+}
+
 fn build_engine(
     scenario: &Scenario,
     vllm: &VllmConfig,
     id: EngineId,
-    advance: Advance,
+    extras: &Extras,
     provider: &Arc<dyn TimingProvider>,
 ) -> Engine {
-    let scheduler = Vllm::new(vllm, scenario.host.detokenize(), advance);
+    let scheduler = Vllm::new(vllm, scenario.host.detokenize(), extras.advance());
     let per_pass_ms = scenario.host.per_pass_host_ms;
     let host = if vllm.async_scheduling {
         HostTime::Hidden(per_pass_ms)
     } else {
         HostTime::Added(per_pass_ms)
     };
-    Engine::new(id, Box::new(scheduler), PassPricer::new(Arc::clone(provider), host))
+    let mut pricer =
+        PassPricer::new(Arc::clone(provider), host).with_pricing(scenario.pricing.pricing());
+    if extras.evidence.is_some() {
+        pricer = pricer.with_outliers();
+    }
+    Engine::new(id, Box::new(scheduler), pricer)
 }
 
 fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: String) -> Title {
@@ -212,8 +244,24 @@ fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: Strin
     let number = if engines == 1 { "1 engine".to_owned() } else { format!("{engines} engines") };
     Title {
         scenario: scenario.name.clone().unwrap_or_else(|| "unnamed".to_owned()),
-        engine: format!("vLLM 0.33.0 ({mode}), {number}"),
+        engine: format!("{}vLLM 0.33.0 ({mode}), {number}", deployed(scenario)),
         workload,
+    }
+}
+
+/// `llama-3.1-8b on 2 h100-sxm, `, as far as the scenario says.
+fn deployed(scenario: &Scenario) -> String {
+    let model = scenario.model.as_ref().and_then(|model| model.shape.as_ref());
+    let accelerator = scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref());
+    let number = match scenario.parallel.devices() {
+        1 => String::new(),
+        devices => format!("{devices} "),
+    };
+    match (model, accelerator) {
+        (Some(model), Some(on)) => format!("{} on {number}{}, ", model.name, on.name),
+        (Some(model), None) => format!("{}, ", model.name),
+        (None, Some(on)) => format!("{number}{}, ", on.name),
+        (None, None) => String::new(),
     }
 }
 
@@ -229,13 +277,48 @@ fn host_facts(engines: &[Engine], events: u64) -> Host {
     host
 }
 
+/// What the prices of all engines rest on.
+fn evidence_of(engines: &[Engine]) -> Evidence {
+    let mut all = Evidence::with_outliers();
+    engines.iter().for_each(|engine| all.merge(engine.evidence()));
+    all
+}
+
+/// The evidence of the prices on its way into its file.
+struct EvidenceFile {
+    path: PathBuf,
+    file: OutFile,
+}
+
+impl EvidenceFile {
+    fn create(path: &Path) -> Result<Self, OutputError> {
+        let file = OutFile::create(path).map_err(|e| OutputError::write(path, e))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn put(self, provider: &str, evidence: &Evidence) -> Result<(), OutputError> {
+        let Self { path, file } = self;
+        let content = json!({
+            "schema": "servesim.evidence/1",
+            "provider": provider,
+            "evidence": evidence.to_json(),
+            "outliers": evidence.outliers(),
+        });
+        let put = || {
+            let mut out = BufWriter::new(file);
+            serde_json::to_writer_pretty(&mut out, &content)?;
+            out.write_all(b"\n")?;
+            out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+        };
+        put().map_err(|e| OutputError::write(&path, e))
+    }
+}
+
 fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
     let mut mixed = MixedPasses::default();
-    let mut evidence = Evidence::default();
     for engine in engines {
         mixed.one_forward += engine.mixed_passes().one_forward;
         mixed.two_passes += engine.mixed_passes().two_passes;
-        evidence.merge(engine.evidence());
     }
     let mixed_rule = match mixed {
         MixedPasses { one_forward: 0, two_passes: 0 } => "none occurred",
@@ -243,10 +326,10 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
         _ => "sum of the two parts",
     };
     Timing {
-        provider: scenario.timing.provider_name().to_owned(),
+        provider: timing_of(scenario).provider_name().to_owned(),
         mixed_rule: mixed_rule.to_owned(),
         mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
-        evidence: evidence.to_json(),
+        evidence: evidence_of(engines).to_json(),
     }
 }
 

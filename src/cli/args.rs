@@ -46,6 +46,16 @@ pub(super) struct ReplayArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CommonArgs {
+    /// The model that is served: a name of `servesim presets`, or a `config.json`. Timing, KV pool and defaults of
+    /// the engine follow from it.
+    #[arg(long, value_name = "NAME")]
+    pub(super) model: Option<String>,
+    /// The accelerator it is served on: a name of `servesim presets`.
+    #[arg(long, value_name = "NAME")]
+    pub(super) gpu: Option<String>,
+    /// Accelerators that share every layer (`parallel.tensor_parallel_size`).
+    #[arg(long, value_name = "N")]
+    pub(super) tp: Option<u32>,
     /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     pub(super) set: Vec<String>,
@@ -62,6 +72,9 @@ pub(super) struct CommonArgs {
     /// standard output; the report then goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub(super) requests: Option<PathBuf>,
+    /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
+    #[arg(long, value_name = "FILE")]
+    pub(super) evidence: Option<PathBuf>,
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
     #[arg(long, value_name = "N|Ns")]
     pub(super) warmup: Option<String>,

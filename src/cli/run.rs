@@ -37,6 +37,7 @@ fn execute(
     input: &Path,
     args: &CommonArgs,
 ) -> Result<Outcome, CliError> {
+    let scenario = scenario.clone().set_up(args.model.as_deref(), args.gpu.as_deref());
     let scenario = scenario.with(&assignments(args)?)?;
     let scenario = scenario
         .resolve(directory)
@@ -45,7 +46,11 @@ fn execute(
 
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
-    let extras = Extras { requests: args.requests.clone(), stepwise: args.stepwise };
+    let extras = Extras {
+        requests: args.requests.clone(),
+        evidence: args.evidence.clone(),
+        stepwise: args.stepwise,
+    };
     let outcome = simulate(&scenario, &extras, &mut line);
     line.clear();
     let mut report = outcome?;
@@ -137,6 +142,9 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     let mut by_flag = |flag: &str, text: &str, path: &str, value: Value| {
         all.push(Assignment::by_flag(format!("{flag} {text}"), path, value));
     };
+    if let Some(tp) = args.tp {
+        by_flag("--tp", &tp.to_string(), "parallel.tensor_parallel_size", tp.into());
+    }
     if let Some(seed) = args.seed {
         by_flag("--seed", &seed.to_string(), "seed", seed.into());
     }

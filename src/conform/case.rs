@@ -192,7 +192,7 @@ impl Case {
         let c = &self.config;
         VllmConfig {
             block_size: c.block_size,
-            num_gpu_blocks: c.num_gpu_blocks,
+            num_gpu_blocks: Some(c.num_gpu_blocks),
             max_model_len: Some(c.max_model_len),
             max_num_batched_tokens: Some(c.max_num_batched_tokens),
             max_num_scheduled_tokens: c.max_num_scheduled_tokens,

@@ -91,7 +91,7 @@ fn head(case: &Case, recorded: Option<&Line>, path: &Path) -> Result<Line, Confo
         max_num_scheduled_tokens: limits.scheduled_tokens,
         max_num_active_seqs: limits.active_max,
         watermark_blocks: limits.watermark_blocks,
-        usable_blocks: config.num_gpu_blocks - 1,
+        usable_blocks: config.usable_blocks(),
         max_concurrent_batches: if limits.asynchronous { 2 } else { 1 },
     };
     Ok(Line::Head(Head { resolved, ..head.clone() }))

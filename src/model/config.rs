@@ -54,9 +54,10 @@ impl ModelConfig {
     /// There is no such preset, the file cannot be read, or a figure is out of range.
     pub(crate) fn resolve(&self, directory: &Path) -> Result<(Self, ModelShape), ConfigError> {
         let mut shape = match (&self.preset, &self.config, &self.shape) {
-            (Some(name), None, None) => {
-                presets::model(name).map_err(|e| ConfigError { path: "preset".to_owned(), ..e })?.shape.clone()
-            }
+            (Some(name), None, None) => presets::model(name)
+                .map_err(|e| ConfigError { path: "preset".to_owned(), ..e })?
+                .shape
+                .clone(),
             (None, Some(path), None) => {
                 let path = directory.join(path);
                 hugging_face::read(&path).map_err(|error| ConfigError {
@@ -67,7 +68,11 @@ impl ModelConfig {
             }
             (None, None, Some(shape)) => shape.clone(),
             (None, None, None) => {
-                return Err(ConfigError::new("preset", "absent", "one of preset, config and shape"));
+                return Err(ConfigError::new(
+                    "preset",
+                    "absent",
+                    "one of preset, config and shape",
+                ));
             }
             _ => {
                 let found = "given beside another of preset, config and shape";

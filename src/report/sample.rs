@@ -105,7 +105,7 @@ pub(super) fn report() -> Report {
         provider: "fixed".to_owned(),
         mixed_rule: "sum of the two parts".to_owned(),
         mixed_passes: json!({"one_forward": 0, "two_passes": 1}),
-        evidence: json!({"mixed": {"prefill": {"analytic": {"count": 1, "ms": 200.0}}}}),
+        evidence: json!({"shares": {"analytic": 0.996, "exact": 0.004}, "mixed": {"prefill": {"analytic": {"count": 1, "ms": 200.0}}}}),
     };
     let host = Host { wall_ms: 0.25, passes: 4, ..Host::default() };
     let run = run();

@@ -55,6 +55,13 @@ pub(crate) enum Warning {
         /// The field to change.
         field: String,
     },
+    /// Most of the simulated time was priced outside of what was measured.
+    MostlyExtrapolated {
+        /// Share of the priced time that was.
+        percent: u64,
+        /// The field to change.
+        field: String,
+    },
     /// Prefix caching is on, but the workload does not say which prompts share what.
     NoPrefixIdentity {
         /// Requests of the workload.
@@ -69,6 +76,15 @@ impl Warning {
     pub(crate) fn of_unfinished(run: &RunSummary, field: &str) -> Option<Self> {
         let unfinished = run.requests.all.unfinished;
         (unfinished > 0).then(|| Self::Unfinished { unfinished, field: field.to_owned() })
+    }
+
+    /// Prices that rest on no measurement although there are some; `shares` are those of the priced time
+    /// by origin.
+    pub(crate) fn of_prices(shares: Option<&[(&'static str, f64)]>) -> Option<Self> {
+        let outside = shares?.iter().filter(|(name, _)| ["clamped", "extrapolated"].contains(name));
+        let share: f64 = outside.map(|(_, share)| share).sum();
+        let percent = (share * 100.0).round() as u64;
+        (share > 0.5).then(|| Self::MostlyExtrapolated { percent, field: "timing".to_owned() })
     }
 
     /// The warnings that the figures of a run give rise to.
@@ -113,6 +129,7 @@ impl Warning {
             | Self::Unfinished { field, .. }
             | Self::HdrPercentiles { field, .. }
             | Self::RanInCircles { field }
+            | Self::MostlyExtrapolated { field, .. }
             | Self::NoPrefixIdentity { field, .. } => field,
         }
     }
@@ -163,6 +180,11 @@ impl fmt::Display for Warning {
                 f,
                 "too many values to keep: percentiles of {} are within 0.1 %",
                 metrics.join(", "),
+            ),
+            Self::MostlyExtrapolated { percent, .. } => write!(
+                f,
+                "{percent} % of the time was priced outside of what was measured: add rows there, or lower \
+                 engine.vllm.max_num_seqs and engine.vllm.max_num_batched_tokens"
             ),
             Self::NoPrefixIdentity { .. } => {
                 f.write_str("prefix caching is on, but the workload names no shared prefixes")

@@ -4,6 +4,7 @@
 //! every absent value is filled in and every range checked. The resolved scenario has the same
 //! form, so the one in a report can be run again.
 
+mod deployment;
 mod error;
 mod load;
 mod schema;
@@ -18,7 +19,10 @@ use crate::base::config::ConfigError;
 use crate::base::time::SimDuration;
 use crate::engine::vllm::config::VllmConfig;
 use crate::metrics::samples::EXACT_LIMIT;
+use crate::model::config::{AcceleratorConfig, ModelConfig};
+use crate::model::parallel::Parallel;
 use crate::timing::config::TimingConfig;
+use crate::timing::pricing::PricingConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
@@ -42,12 +46,20 @@ pub struct Scenario {
     pub(crate) seed: u64,
     /// The requests.
     pub(crate) workload: WorkloadConfig,
+    /// The model that is served. Without `model`, `accelerator` and `timing`: `llama-3.1-8b`.
+    pub(crate) model: Option<ModelConfig>,
+    /// What it is served on. Without `model`, `accelerator` and `timing`: `h100-sxm`.
+    pub(crate) accelerator: Option<AcceleratorConfig>,
+    /// How one engine is spread over several accelerators.
+    pub(crate) parallel: Parallel,
     /// How many engines serve them.
     pub(crate) cluster: ClusterConfig,
     /// What each of these engines is.
     pub(crate) engine: EngineConfig,
-    /// What its forward passes cost.
-    pub(crate) timing: TimingConfig,
+    /// What its forward passes cost; absent: `roofline`.
+    pub(crate) timing: Option<TimingConfig>,
+    /// How these answers become the price of a pass.
+    pub(crate) pricing: PricingConfig,
     /// What the host adds to them.
     pub(crate) host: HostConfig,
     /// What is measured.
@@ -68,8 +80,9 @@ pub(crate) enum WorkloadConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterConfig {
-    /// Engines that share the requests, each in its turn; from 1 to 4096.
-    pub(crate) engines: u32,
+    /// Engines that share the requests, each in its turn; from 1 to 4096. Absent: `data_parallel_size`, of which it
+    /// is a multiple.
+    pub(crate) engines: Option<u32>,
 }
 
 /// Engines that can be simulated at once.
@@ -136,9 +149,13 @@ impl Default for Scenario {
             name: None,
             seed: 0,
             workload: WorkloadConfig::default(),
+            model: None,
+            accelerator: None,
+            parallel: Parallel::default(),
             cluster: ClusterConfig::default(),
             engine: EngineConfig::default(),
-            timing: TimingConfig::default(),
+            timing: None,
+            pricing: PricingConfig::default(),
             host: HostConfig::default(),
             metrics: MetricsConfig::default(),
         }
@@ -153,7 +170,7 @@ impl Default for WorkloadConfig {
 
 impl Default for ClusterConfig {
     fn default() -> Self {
-        Self { engines: 1 }
+        Self { engines: None }
     }
 }
 
@@ -212,17 +229,23 @@ impl Scenario {
             }
         }
         resolved.check_path()?;
-        if !(1..=ENGINES_MAX).contains(&resolved.cluster.engines) {
+        resolved.resolve_deployment(directory)?;
+        let ranks = resolved.parallel.data_parallel_size;
+        let engines = resolved.cluster.engines.unwrap_or(ranks);
+        if !(1..=ENGINES_MAX).contains(&engines) {
             let accepted = format!("an integer from 1 to {ENGINES_MAX}");
-            let found = resolved.cluster.engines;
-            return Err(ConfigError::new("cluster.engines", found, accepted));
+            return Err(ConfigError::new("cluster.engines", engines, accepted));
         }
-        match &mut resolved.engine {
-            EngineConfig::Vllm(vllm) => {
-                *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;
-            }
+        if !engines.is_multiple_of(ranks) {
+            let accepted = format!("a multiple of parallel.data_parallel_size ({ranks})");
+            return Err(ConfigError::new("cluster.engines", engines, accepted));
         }
-        resolved.timing = resolved.timing.resolve().map_err(|e| e.within("timing"))?;
+        resolved.cluster.engines = Some(engines);
+        let EngineConfig::Vllm(vllm) = &mut resolved.engine;
+        *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;
+        let seats = vllm.max_num_seqs.expect("a resolved engine has every value");
+        resolved.pricing =
+            resolved.pricing.resolve(seats, directory).map_err(|e| e.within("pricing"))?;
         resolved.host.check().map_err(|e| e.within("host"))?;
         resolved.metrics.check().map_err(|e| e.within("metrics"))?;
         Ok(resolved)

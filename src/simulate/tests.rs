@@ -71,7 +71,7 @@ fn case(seed: u64) -> Case {
     };
     let config = VllmConfig {
         block_size,
-        num_gpu_blocks: blocks,
+        num_gpu_blocks: Some(blocks),
         max_model_len: Some(longest),
         max_num_batched_tokens: Some(batched),
         max_num_scheduled_tokens: one_in(rng, 5).then(|| rng.random_range(1..=batched)),
@@ -228,12 +228,17 @@ fn run(case: &Case, advance: Advance) -> (Ending, Seen, String) {
     let mut source =
         Requests { left: case.requests.clone().into_iter(), users: case.users, now: SimTime::ZERO };
     let scheduler = Vllm::new(config, case.detokenize, advance);
-    let prefill =
-        PrefillPolynomial { token_ms: 0.03, constant_ms: 4.0, ..PrefillPolynomial::default() };
+    let prefill = PrefillPolynomial {
+        token_ms: 0.03,
+        constant_ms: 4.0,
+        attended_pair_ms: 0.0001,
+        ..PrefillPolynomial::default()
+    };
     let decode = DecodePolynomial {
         constant_ms: 2.0,
         request_ms: 0.1,
         kv_token_ms: 0.0013,
+        longest_kv_token_ms: 0.0007,
         ..DecodePolynomial::default()
     };
     let provider = Arc::new(Polynomial::new(prefill, decode, 1));
@@ -332,7 +337,7 @@ fn ten_times_the_output_touches_no_request_more() {
         let config = VllmConfig {
             async_scheduling,
             enable_prefix_caching: false,
-            num_gpu_blocks: 100_000,
+            num_gpu_blocks: Some(100_000),
             max_model_len: Some(10_000),
             ..VllmConfig::default()
         };

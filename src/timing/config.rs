@@ -1,5 +1,6 @@
 //! The `timing` part of a scenario.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -36,6 +37,8 @@ pub(crate) enum TimingConfig {
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
     Polynomial(PolynomialConfig),
+    /// Computed.
+    Roofline(RooflineConfig),
     /// A program of your own.
     External(ExternalConfig),
     /// A named set of coefficients.
@@ -81,7 +84,8 @@ pub(crate) struct PolynomialConfig {
     pub(crate) decode: DecodePolynomial,
 }
 
-/// `token_squared_ms * T^2 + token_ms * T + constant_ms` over the new tokens `T` of a pass.
+/// `token_squared_ms * T^2 + token_ms * T + attended_pair_ms * A + constant_ms` over the new tokens `T` of a pass
+/// and the pairs `A` of a new token and one that it attends to, in its own request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PrefillPolynomial {
@@ -89,12 +93,16 @@ pub(crate) struct PrefillPolynomial {
     pub(crate) token_squared_ms: f64,
     /// ms per new token.
     pub(crate) token_ms: f64,
+    /// ms per pair of a new token and a token that it attends to: `new * past + new * (new + 1) / 2`, summed over
+    /// requests.
+    pub(crate) attended_pair_ms: f64,
     /// ms per pass.
     pub(crate) constant_ms: f64,
 }
 
-/// `constant_ms + request_ms * B + kv_token_ms * K + occupancy_ms * p + occupancy_squared_ms * p^2`,
-/// at least `min_ms`, over the batch `B`, the active KV tokens `K` and the occupancy `p`, which is
+/// `constant_ms + request_ms * B + kv_token_ms * K + longest_kv_token_ms * L + occupancy_ms * p +
+/// occupancy_squared_ms * p^2`, at least `min_ms`, over the batch `B`, the active KV tokens `K`, those `L` of the
+/// request that has most of them, and the occupancy `p`, which is
 /// `K` over the tokens that the pool holds, at most 1: requests that share blocks each count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -105,6 +113,8 @@ pub(crate) struct DecodePolynomial {
     pub(crate) request_ms: f64,
     /// ms per active KV token.
     pub(crate) kv_token_ms: f64,
+    /// ms per active KV token of the request that has most of them.
+    pub(crate) longest_kv_token_ms: f64,
     /// ms at full occupancy, linear term.
     pub(crate) occupancy_ms: f64,
     /// ms at full occupancy, quadratic term.
@@ -115,8 +125,12 @@ pub(crate) struct DecodePolynomial {
 
 impl PrefillPolynomial {
     /// The commonly published mock-up curve.
-    pub(crate) const MOCKER: Self =
-        Self { token_squared_ms: 4.209_989e-07, token_ms: 1.518_344e-02, constant_ms: 16.50142 };
+    pub(crate) const MOCKER: Self = Self {
+        token_squared_ms: 4.209_989e-07,
+        token_ms: 1.518_344e-02,
+        attended_pair_ms: 0.0,
+        constant_ms: 16.50142,
+    };
 }
 
 impl PolynomialConfig {
@@ -131,29 +145,34 @@ impl DecodePolynomial {
         constant_ms: 5.74,
         request_ms: 0.0,
         kv_token_ms: 0.0,
+        longest_kv_token_ms: 0.0,
         occupancy_ms: 54.01,
         occupancy_squared_ms: -25.74,
         min_ms: 1.0,
     };
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RooflineConfig {}
+
 impl Default for TimingConfig {
     fn default() -> Self {
-        Self::Preset(TimingPreset::Mocker)
+        Self::Roofline(RooflineConfig::default())
     }
 }
 
 impl TimingConfig {
-    /// The same timing with presets replaced by their figures.
+    /// The same timing with presets replaced by their figures. Relative paths count from `directory`.
     ///
     /// # Errors
     /// A coefficient that is not finite, or a constant that is negative.
-    pub(crate) fn resolve(&self) -> Result<Self, ConfigError> {
-        let resolved = match self {
+    pub(crate) fn resolve(&self, directory: &Path) -> Result<Self, ConfigError> {
+        let mut resolved = match self {
             Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig::MOCKER),
             other => other.clone(),
         };
-        match &resolved {
+        match &mut resolved {
             Self::Fixed(fixed) => {
                 check_pass_ms("fixed.prefill_ms", fixed.prefill_ms)?;
                 check_pass_ms("fixed.decode_ms", fixed.decode_ms)?;
@@ -165,10 +184,12 @@ impl TimingConfig {
                 for (path, value) in [
                     ("polynomial.prefill.token_squared_ms", prefill.token_squared_ms),
                     ("polynomial.prefill.token_ms", prefill.token_ms),
+                    ("polynomial.prefill.attended_pair_ms", prefill.attended_pair_ms),
                     ("polynomial.prefill.constant_ms", prefill.constant_ms),
                     ("polynomial.decode.constant_ms", decode.constant_ms),
                     ("polynomial.decode.request_ms", decode.request_ms),
                     ("polynomial.decode.kv_token_ms", decode.kv_token_ms),
+                    ("polynomial.decode.longest_kv_token_ms", decode.longest_kv_token_ms),
                     ("polynomial.decode.occupancy_ms", decode.occupancy_ms),
                     ("polynomial.decode.occupancy_squared_ms", decode.occupancy_squared_ms),
                 ] {
@@ -178,10 +199,19 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
-            Self::External(external) => external.check().map_err(|e| e.within("external"))?,
+            Self::Roofline(_) => {}
+            Self::External(external) => {
+                external.check().map_err(|e| e.within("external"))?;
+                external.absolutise(directory);
+            }
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
+    }
+
+    /// Whether prices follow from the model and the accelerator of the scenario.
+    pub(crate) fn follows_the_model(&self) -> bool {
+        matches!(self, Self::Roofline(_))
     }
 
     /// What the provider is called in reports.
@@ -190,6 +220,7 @@ impl TimingConfig {
             Self::Fixed(_) => "fixed",
             Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
+            Self::Roofline(_) => "roofline",
             Self::External(_) => "external",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
         }
@@ -213,6 +244,7 @@ impl TimingConfig {
             Self::Polynomial(c) => {
                 Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
             }
+            Self::Roofline(_) => unimplemented!(),
             Self::External(c) => External::start(c, deployment)?,
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,

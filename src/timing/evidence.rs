@@ -270,6 +270,18 @@ impl Evidence {
         total
     }
 
+    /// Shares of the priced time by origin; `None` if nothing cost anything.
+    pub(crate) fn shares(&self) -> Option<[(&'static str, f64); Origin::ALL.len()]> {
+        // A baseline is subtracted, but what it rests on matters as much.
+        let priced_ms: f64 = self.all().map(|answers| answers.ms.abs()).sum();
+        (priced_ms > 0.0).then(|| {
+            Origin::ALL.map(|origin| {
+                let answers = self.counts.iter().flatten().map(|parts| parts[origin as usize]);
+                (origin.name(), answers.map(|a| a.ms.abs()).sum::<f64>() / priced_ms)
+            })
+        })
+    }
+
     /// `{kind: {part: {origin: {count, ms}}}}`, as far as there was anything, and
     /// `{shares: {origin: share of the priced time}}`.
     pub(crate) fn to_json(&self) -> Value {
@@ -290,15 +302,11 @@ impl Evidence {
             }
             kinds.insert(kind.name().to_owned(), Value::Object(of_kind));
         }
-        // A baseline is subtracted, but what it rests on matters as much.
-        let priced_ms: f64 = self.all().map(|answers| answers.ms.abs()).sum();
-        let shares = Origin::ALL.into_iter().map(|origin| {
-            let ms: f64 =
-                self.counts.iter().flatten().map(|parts| parts[origin as usize].ms.abs()).sum();
-            let share = (priced_ms > 0.0).then(|| ms / priced_ms);
-            (origin.name().to_owned(), share.into())
+        let shares = self.shares().map_or(Value::Null, |shares| {
+            let named = |(name, share): (&'static str, f64)| (name.to_owned(), share.into());
+            Value::Object(shares.into_iter().map(named).collect())
         });
-        kinds.insert("shares".to_owned(), Value::Object(shares.collect()));
+        kinds.insert("shares".to_owned(), shares);
         Value::Object(kinds)
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod external;
 pub(crate) mod fixed;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;
+pub(crate) mod pricing;
 pub(crate) mod work;
 
 use error::TimingError;

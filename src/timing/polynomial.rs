@@ -30,8 +30,12 @@ impl Polynomial {
 impl TimingProvider for Polynomial {
     fn prefill(&self, work: &PrefillWork, evidence: &mut Evidence) -> Result<f64, TimingError> {
         let tokens = work.new_tokens as f64;
-        let PrefillPolynomial { token_squared_ms, token_ms, constant_ms } = self.prefill;
-        let ms = (token_squared_ms * tokens + token_ms) * tokens + constant_ms;
+        let PrefillPolynomial { token_squared_ms, token_ms, attended_pair_ms, constant_ms } =
+            self.prefill;
+        let pairs = (work.new_by_past + work.new_triangle) as f64;
+        let ms = (token_squared_ms * tokens + token_ms) * tokens
+            + attended_pair_ms * pairs
+            + constant_ms;
         evidence.note(Part::Prefill, Origin::Analytic, ms);
         Ok(ms)
     }
@@ -44,6 +48,7 @@ impl TimingProvider for Polynomial {
         let ms = p.constant_ms
             + p.request_ms * f64::from(work.requests)
             + p.kv_token_ms * kv
+            + p.longest_kv_token_ms * f64::from(work.longest_kv_tokens)
             + (p.occupancy_squared_ms * occupancy + p.occupancy_ms) * occupancy;
         let ms = ms.max(p.min_ms);
         evidence.note(Part::Decode, Origin::Analytic, ms);
@@ -54,6 +59,24 @@ impl TimingProvider for Polynomial {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uneven_work_is_told_from_even_work() {
+        let prefill = PrefillPolynomial { attended_pair_ms: 0.001, ..PrefillPolynomial::default() };
+        let decode = DecodePolynomial { longest_kv_token_ms: 0.01, ..DecodePolynomial::default() };
+        let provider = Polynomial::new(prefill, decode, 10_000);
+        let mut work = PrefillWork::default();
+        work.add(10, 100);
+        work.add(30, 0);
+        // 10 * 100 + 10 * 11 / 2 + 30 * 31 / 2 = 1000 + 55 + 465 pairs.
+        let ms = provider.prefill(&work, &mut Evidence::default()).unwrap();
+        assert!((ms - 1.52).abs() < 1e-12, "{ms}");
+        let mut work = DecodeWork::default();
+        work.add(1, 100);
+        work.add(1, 300);
+        let ms = provider.decode(&work, &mut Evidence::default()).unwrap();
+        assert!((ms - 3.0).abs() < 1e-12, "{ms}");
+    }
 
     #[test]
     fn the_mocker_curve_is_the_published_one() {

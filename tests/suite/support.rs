@@ -227,7 +227,7 @@ fn run(scenario: &Scenario, settings: &[&str], stepwise: bool) -> Run {
     let scenario = scenario.resolve(Path::new("")).unwrap_or_else(|e| panic!("{settings:?}: {e}"));
     let folder = Folder::new();
     let rows = folder.path("rows.jsonl");
-    let extras = Extras { requests: Some(rows.clone()), stepwise };
+    let extras = Extras { requests: Some(rows.clone()), stepwise, ..Extras::default() };
     let report = servesim::simulate(&scenario, &extras, &mut ()).unwrap();
     let mut json = Vec::new();
     report.write_json(&mut json).unwrap();

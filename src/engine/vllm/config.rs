@@ -1,26 +1,39 @@
 //! The `engine.vllm` part of a scenario: vLLM's own flags, with the defaults of release 0.33.0.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 
-/// One vLLM V1 engine. The names are vLLM's; what is absent follows from `device` and `usage` as
-/// in release 0.33.0.
+/// One vLLM V1 engine. The names are vLLM's; what is absent follows from the model, the accelerator and
+/// `usage` as in release 0.33.0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct VllmConfig {
-    /// What the defaults of `max_num_batched_tokens` and `max_num_seqs` are chosen for.
-    pub(crate) device: Device,
+    /// What the defaults of `max_num_batched_tokens` and `max_num_seqs` are chosen for; absent: what the
+    /// accelerator is, or `gpu_70gib` without one.
+    pub(crate) device: Option<Device>,
     /// How the engine is used, which the same defaults depend on.
     pub(crate) usage: Usage,
     /// `throughput` doubles the defaults of `max_num_batched_tokens` and `max_num_seqs`.
     pub(crate) performance_mode: PerformanceMode,
     /// Tokens in a KV block.
     pub(crate) block_size: u32,
-    /// KV blocks in the pool, from 2; one of them is never usable.
-    pub(crate) num_gpu_blocks: u32,
-    /// Longest sequence, prompt and output, in tokens. Absent: as much as the pool holds.
+    /// KV blocks in the pool, from 2; one of them is never usable. Absent: as many as
+    /// `kv_cache_tokens`, `kv_cache_log` or the accelerator's memory gives, or 32,768 without any of them.
+    pub(crate) num_gpu_blocks: Option<u32>,
+    /// The pool in tokens, as vLLM logs it: `num_gpu_blocks` times `block_size`.
+    pub(crate) kv_cache_tokens: Option<u64>,
+    /// The start-up log of an engine that states its pool.
+    pub(crate) kv_cache_log: Option<PathBuf>,
+    /// Share of the accelerator's memory that the engine may use, above 0, at most 1. It only counts
+    /// where the pool follows from the memory.
+    pub(crate) gpu_memory_utilization: f64,
+    /// Whether weights and KV may be more than the accelerator's memory holds.
+    pub(crate) allow_overcommit: bool,
+    /// Longest sequence, prompt and output, in tokens. Absent: as much as the model can and the pool holds.
     pub(crate) max_model_len: Option<u32>,
     /// Tokens that one pass may compute.
     pub(crate) max_num_batched_tokens: Option<u32>,
@@ -72,6 +85,12 @@ pub(crate) enum Device {
     TpuV5p,
 }
 
+impl Device {
+    pub(crate) fn of(_: &crate::model::accelerator::Accelerator) -> Self {
+        Self::GpuOther
+    }
+}
+
 /// How an engine is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -107,11 +126,15 @@ pub(crate) enum SchedulingPolicy {
 impl Default for VllmConfig {
     fn default() -> Self {
         Self {
-            device: Device::Gpu70Gib,
+            device: None,
             usage: Usage::Server,
             performance_mode: PerformanceMode::Balanced,
             block_size: 16,
-            num_gpu_blocks: 32_768,
+            num_gpu_blocks: None,
+            kv_cache_tokens: None,
+            kv_cache_log: None,
+            gpu_memory_utilization: 0.92,
+            allow_overcommit: false,
             max_model_len: None,
             max_num_batched_tokens: None,
             max_num_scheduled_tokens: None,
@@ -130,8 +153,11 @@ impl Default for VllmConfig {
     }
 }
 
+/// The pool of an engine whose model and accelerator nobody names.
+const BLOCKS_WITHOUT_MODEL: u32 = 32_768;
+
 /// The largest number of tokens any limit may name; sums and products of it fit 64 bits.
-const TOKENS_MAX: u32 = 1 << 27;
+pub(crate) const TOKENS_MAX: u32 = 1 << 27;
 
 /// Default budget and seats, by device and use (release 0.33.0, its own default function).
 const fn device_defaults(device: Device, usage: Usage) -> (u32, u32) {
@@ -165,11 +191,12 @@ impl VllmConfig {
     pub(crate) fn with_defaults(&self) -> Result<Self, ConfigError> {
         self.check_ranges()?;
         let mut resolved = self.clone();
-        let pool_tokens =
-            u64::from(self.num_gpu_blocks - 1).saturating_mul(u64::from(self.block_size));
+        let blocks = self.num_gpu_blocks.unwrap_or(BLOCKS_WITHOUT_MODEL);
+        let pool_tokens = u64::from(blocks - 1).saturating_mul(u64::from(self.block_size));
+        let device = self.device.unwrap_or(Device::Gpu70Gib);
         let max_model_len =
             self.max_model_len.unwrap_or(pool_tokens.min(u64::from(TOKENS_MAX)) as u32);
-        let (mut batched, mut seqs) = device_defaults(self.device, self.usage);
+        let (mut batched, mut seqs) = device_defaults(device, self.usage);
         if self.performance_mode == PerformanceMode::Throughput {
             batched *= 2;
             seqs *= 2;
@@ -182,12 +209,39 @@ impl VllmConfig {
         batched = u64::from(batched).min(longest_pass) as u32;
         let batched = self.max_num_batched_tokens.unwrap_or(batched);
         let seqs = self.max_num_seqs.unwrap_or(seqs.min(batched));
+        resolved.device = Some(device);
+        resolved.num_gpu_blocks = Some(blocks);
         resolved.max_model_len = Some(max_model_len);
         resolved.max_num_batched_tokens = Some(batched);
         resolved.max_num_scheduled_tokens = Some(self.max_num_scheduled_tokens.unwrap_or(batched));
         resolved.max_num_seqs = Some(seqs);
         resolved.max_num_active_seqs = Some(self.max_num_active_seqs.unwrap_or(seqs));
         Ok(resolved)
+    }
+
+    /// The longest sequence unless it is given: what the model can, if the pool holds as much.
+    pub(crate) fn limit_model_len(&mut self, model_tokens: u32) {
+        let pool_tokens = self.num_gpu_blocks.map_or(u64::MAX, |blocks| {
+            u64::from(blocks.saturating_sub(1)) * u64::from(self.block_size)
+        });
+        let tokens = pool_tokens.min(u64::from(model_tokens)) as u32;
+        self.max_model_len = Some(self.max_model_len.unwrap_or(tokens));
+    }
+
+    /// The budget and the seats, given or by default, before the longest sequence is known.
+    pub(crate) fn budget_and_seats(&self) -> (u32, u32) {
+        let device = self.device.unwrap_or(Device::Gpu70Gib);
+        let (mut batched, mut seqs) = device_defaults(device, self.usage);
+        if self.performance_mode == PerformanceMode::Throughput {
+            batched *= 2;
+            seqs *= 2;
+        }
+        (self.max_num_batched_tokens.unwrap_or(batched), self.max_num_seqs.unwrap_or(seqs))
+    }
+
+    /// Blocks that requests can hold. Only for a configuration without absent values.
+    pub(crate) fn usable_blocks(&self) -> u32 {
+        self.num_gpu_blocks.expect("with_defaults fills every absent value") - 1
     }
 
     fn check_ranges(&self) -> Result<(), ConfigError> {
@@ -207,9 +261,19 @@ impl VllmConfig {
                 return Err(ConfigError::new(path, value, tokens));
             }
         }
-        if !(2..=TOKENS_MAX).contains(&self.num_gpu_blocks) {
+        if let Some(blocks) = self.num_gpu_blocks
+            && !(2..=TOKENS_MAX).contains(&blocks)
+        {
             let accepted = format!("an integer from 2 to {TOKENS_MAX}");
-            return Err(ConfigError::new("num_gpu_blocks", self.num_gpu_blocks, accepted));
+            return Err(ConfigError::new("num_gpu_blocks", blocks, accepted));
+        }
+        if !(self.gpu_memory_utilization > 0.0 && self.gpu_memory_utilization <= 1.0) {
+            let accepted = "a share above 0, at most 1";
+            return Err(ConfigError::new(
+                "gpu_memory_utilization",
+                self.gpu_memory_utilization,
+                accepted,
+            ));
         }
         if !(0.0..1.0).contains(&self.watermark) {
             let accepted = "a share from 0 to below 1";
@@ -254,11 +318,12 @@ impl VllmConfig {
             ));
         }
         let blocks_needed = limits.model_len_max.div_ceil(self.block_size);
-        if blocks_needed > self.num_gpu_blocks - 1 {
+        let usable_blocks = self.usable_blocks();
+        if blocks_needed > usable_blocks {
             let accepted = format!(
                 "at most {} tokens, what the {} usable blocks of {} tokens hold (raise num_gpu_blocks to {} or lower max_model_len)",
-                u64::from(self.num_gpu_blocks - 1) * u64::from(self.block_size),
-                self.num_gpu_blocks - 1,
+                u64::from(usable_blocks) * u64::from(self.block_size),
+                usable_blocks,
                 self.block_size,
                 blocks_needed + 1,
             );
@@ -313,7 +378,7 @@ impl Limits {
             model_len_max: filled(config.max_model_len),
             block_tokens: config.block_size,
             // R36: int(fraction * num_gpu_blocks), of all blocks.
-            watermark_blocks: (config.watermark * f64::from(config.num_gpu_blocks)) as u32,
+            watermark_blocks: (config.watermark * f64::from(config.usable_blocks() + 1)) as u32,
             long_prefill_tokens: config.long_prefill_token_threshold,
             long_prefill_adaptive: config.long_prefill_token_threshold_adaptive,
             chunked_prefill: config.enable_chunked_prefill,
@@ -345,7 +410,7 @@ mod tests {
             (Device::Cpu, Usage::Server, 2048, 128),
             (Device::Gpu160Gib, Usage::Engine, 2048, 128),
         ] {
-            let c = resolved(|c| (c.device, c.usage) = (device, usage)).unwrap();
+            let c = resolved(|c| (c.device, c.usage) = (Some(device), usage)).unwrap();
             assert_eq!((c.max_num_batched_tokens, c.max_num_seqs), (Some(tokens), Some(seqs)));
         }
     }
@@ -388,7 +453,7 @@ mod tests {
                 "`long_prefill_token_threshold` is 101",
             ),
             (
-                |c| (c.num_gpu_blocks, c.max_model_len) = (11, Some(161)),
+                |c| (c.num_gpu_blocks, c.max_model_len) = (Some(11), Some(161)),
                 "`max_model_len` is 161, expected at most 160",
             ),
             (|c| c.watermark = 1.0, "`watermark` is 1"),
@@ -398,6 +463,6 @@ mod tests {
             let error = resolved(change).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(resolved(|c| (c.num_gpu_blocks, c.max_model_len) = (11, Some(160))).is_ok());
+        assert!(resolved(|c| (c.num_gpu_blocks, c.max_model_len) = (Some(11), Some(160))).is_ok());
     }
 }

@@ -137,7 +137,7 @@ impl Vllm {
             detokenize,
             arena: Arena::default(),
             kv: BlockKv::new(
-                config.num_gpu_blocks,
+                config.usable_blocks() + 1,
                 config.block_size,
                 config.enable_prefix_caching,
             ),

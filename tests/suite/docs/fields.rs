@@ -63,6 +63,7 @@ fn walk(
         Some("integer") => "integer",
         Some("number") => "number",
         Some("boolean") => "boolean",
+        Some("array") => "list",
         kind => panic!("{path} is a {kind:?}"),
     };
     let choices = (kind == "boolean").then(|| "`true`, `false`".to_owned());
@@ -93,6 +94,7 @@ fn shown(value: &Value) -> String {
         Value::String(text) if text.is_empty() => "required".to_owned(),
         Value::String(text) => format!("`{text}`"),
         Value::Bool(value) => format!("`{value}`"),
+        Value::Array(list) if list.is_empty() => "required".to_owned(),
         Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
         _ => panic!("{value} is no value of a field"),
     }
@@ -112,7 +114,8 @@ fn the_scenario_page_agrees_with_the_schema() {
         let &[name, kind, _unit, accepted, default, meaning] = row.as_slice() else { panic!() };
         let name = spans(name)[0];
         assert!(!meaning.is_empty(), "{name}");
-        let kind = ["text", "integer", "number", "boolean", "choice"].iter().find(|k| **k == kind);
+        let kind =
+            ["text", "integer", "number", "boolean", "choice", "list"].iter().find(|k| **k == kind);
         let kind = kind.unwrap_or_else(|| panic!("{name}: no such type"));
         let choices = ["boolean", "choice"].contains(kind).then(|| accepted.to_owned());
         let field = Field { kind, choices, default: default.to_owned() };
@@ -127,9 +130,32 @@ fn the_scenario_page_agrees_with_the_schema() {
     }
 }
 
+/// Fields that only stand together with others.
+const WHOLES: [(&str, &str); 3] = [
+    ("timing.external", "{command: [sh]}"),
+    (
+        "model.shape",
+        "{name: m, num_hidden_layers: 4, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2, \
+         head_dim: 16, intermediate_size: 128, vocab_size: 1000, max_position_embeddings: 4096, \
+         experts: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 32}, \
+         mla: {q_lora_rank: 8, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8}, \
+         sliding: {window_tokens: 128, layers: 2}, weight_type: bf16, activation_type: bf16, kv_type: bf16}",
+    ),
+    (
+        "accelerator.data_sheet",
+        "{name: a, memory_gb: 1000, memory_gb_per_s: 1000, tflops: {bf16: 100}, link_gb_per_s: 100}",
+    ),
+];
+
 /// Whether a field takes a value; what follows from other fields is left out of account.
 fn takes(field: &str, value: &str) -> bool {
-    let scenario = Scenario::replay(Path::new("t.jsonl"));
+    let mut scenario = Scenario::replay(Path::new("t.jsonl"));
+    for (of, whole) in WHOLES {
+        if field.starts_with(of) {
+            let whole = Assignment::parse(&format!("{of}={whole}")).unwrap();
+            scenario = scenario.with(&[whole]).unwrap();
+        }
+    }
     let assigned = Assignment::parse(&format!("{field}={value}")).and_then(|a| scenario.with(&[a]));
     let Ok(scenario) = assigned else { return false };
     match scenario.resolve(Path::new("")) {
