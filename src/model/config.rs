@@ -107,7 +107,7 @@ impl AcceleratorConfig {
         let data_sheet = match (&self.preset, &self.data_sheet) {
             (Some(name), None) => presets::accelerator(name)
                 .map_err(|e| ConfigError { path: "preset".to_owned(), ..e })?
-                .data_sheet
+                .sheet
                 .clone(),
             (None, Some(data_sheet)) => data_sheet.clone(),
             (None, None) => {

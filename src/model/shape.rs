@@ -232,6 +232,7 @@ impl ModelShape {
     /// A figure that no model has, or two that do not go together.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         const WIDTH_MAX: u32 = 1 << 24;
+        const WEIGHTS_MAX: f64 = (1_u64 << 53) as f64;
         for (path, size, least) in [
             ("num_hidden_layers", self.num_hidden_layers, 1),
             ("hidden_size", self.hidden_size, 1),
@@ -306,7 +307,39 @@ impl ModelShape {
                 return Err(ConfigError::new("sliding.layers", sliding.layers, accepted));
             }
         }
+        // So far each figure by itself; with this, sums and products of weights fit 64 bits.
+        if self.parameters_at_most() > WEIGHTS_MAX {
+            let layers = self.num_hidden_layers;
+            let accepted = "a model of at most 2^53 weights";
+            return Err(ConfigError::new("num_hidden_layers", layers, accepted));
+        }
         Ok(())
+    }
+
+    /// No less than all weights, for figures of any size.
+    fn parameters_at_most(&self) -> f64 {
+        let hidden = f64::from(self.hidden_size);
+        let heads = f64::from(self.num_attention_heads);
+        let mut layer = hidden
+            * (4.0 * heads * f64::from(self.head_dim) + 3.0 * f64::from(self.intermediate_size) + 3.0);
+        if let Some(experts) = self.experts {
+            let each = 1.0 + 3.0 * f64::from(experts.moe_intermediate_size);
+            let shared = 3.0 * f64::from(experts.shared_intermediate_size);
+            layer += hidden * (f64::from(experts.num_experts) * each + shared);
+        }
+        if let Some(mla) = self.mla {
+            let [query, latent, nope, rope, value] = [
+                mla.q_lora_rank,
+                mla.kv_lora_rank,
+                mla.qk_nope_head_dim,
+                mla.qk_rope_head_dim,
+                mla.v_head_dim,
+            ]
+            .map(f64::from);
+            layer += (hidden + query + latent) * heads * (nope + rope + value);
+            layer += hidden * (query + latent + rope);
+        }
+        f64::from(self.num_hidden_layers) * layer + 2.0 * hidden * f64::from(self.vocab_size)
     }
 }
 

@@ -159,13 +159,14 @@ fn resolve_memory(
         max_model_len: vllm.max_model_len.unwrap_or(shape.max_position_embeddings),
         max_num_batched_tokens: batched,
         max_num_seqs: seqs,
+        cuda_graphs: true,
     };
     let memory = KvMemory::derive(shape, data_sheet, parallel, &options);
     match vllm.num_gpu_blocks {
         Some(_) if vllm.allow_overcommit => {}
         Some(blocks) => {
             let fits = match &memory {
-                Ok(memory) => memory.check_blocks(blocks),
+                Ok(memory) => memory.check_blocks(blocks.into()),
                 Err(error) => Err(error.clone()),
             };
             fits.map_err(|error| {
@@ -179,7 +180,7 @@ fn resolve_memory(
                 found: shape.name.clone(),
                 accepted: format!("a model that fits ({error})"),
             })?;
-            vllm.num_gpu_blocks = Some(memory.blocks);
+            vllm.num_gpu_blocks = Some(memory.blocks.min(TOKENS_MAX.into()) as u32);
         }
     }
     vllm.limit_model_len(shape.max_position_embeddings);
