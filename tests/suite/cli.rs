@@ -1,5 +1,6 @@
 //! Is the command line what we promise: exit codes, messages, files, flags?
 
+mod presets;
 mod refusals;
 
 use std::fs;

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::model::accelerator::Accelerator;
 
 /// One vLLM V1 engine. The names are vLLM's; what is absent follows from `device` and `usage` as
 /// in release 0.33.0.
@@ -70,6 +71,19 @@ pub(crate) enum Device {
     TpuV5e,
     /// TPU v5p.
     TpuV5p,
+}
+
+impl Device {
+    /// The class of a GPU, by its memory and name.
+    pub(crate) fn of(accelerator: &Accelerator) -> Self {
+        const GIB: f64 = 1_073_741_824.0;
+        let name = accelerator.name.to_lowercase();
+        match accelerator.memory_gb * 1e9 / GIB {
+            160.0.. => Self::Gpu160Gib,
+            70.0.. if !name.contains("a100") && !name.contains("gb10") => Self::Gpu70Gib,
+            _ => Self::GpuOther,
+        }
+    }
 }
 
 /// How an engine is used.
@@ -328,6 +342,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::presets;
 
     fn resolved(change: impl FnOnce(&mut VllmConfig)) -> Result<VllmConfig, ConfigError> {
         let mut config = VllmConfig::default();
@@ -347,6 +362,20 @@ mod tests {
         ] {
             let c = resolved(|c| (c.device, c.usage) = (device, usage)).unwrap();
             assert_eq!((c.max_num_batched_tokens, c.max_num_seqs), (Some(tokens), Some(seqs)));
+        }
+    }
+
+    #[test]
+    fn the_class_of_a_device_follows_from_its_memory_and_name() {
+        let class = |name| Device::of(&presets::accelerator(name).unwrap().sheet);
+        for name in ["b200", "gb200", "mi300x"] {
+            assert_eq!(class(name), Device::Gpu160Gib, "{name}");
+        }
+        for name in ["h100", "h200", "rtx-pro-6000"] {
+            assert_eq!(class(name), Device::Gpu70Gib, "{name}");
+        }
+        for name in ["a100-80gb", "a100-40gb", "l40s", "l4", "rtx-4090"] {
+            assert_eq!(class(name), Device::GpuOther, "{name}");
         }
     }
 
