@@ -24,6 +24,8 @@ pub(super) enum Command {
     Replay(ReplayArgs),
     /// Replay recorded schedules of real engines and compare every line.
     Conform(ConformArgs),
+    /// List known models and accelerators, describe one, or derive the KV memory of a deployment.
+    Presets(PresetsArgs),
     /// Print the JSON Schema of scenario files.
     Schema,
 }
@@ -118,4 +120,52 @@ pub(super) struct ConformArgs {
     /// Print only what differs, and the total.
     #[arg(long, short)]
     pub(super) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PresetsArgs {
+    /// A model or an accelerator to describe, with the sources of its figures; absent: list all.
+    #[arg(conflicts_with = "memory")]
+    pub(super) name: Option<String>,
+    /// How presets are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "memory")]
+    pub(super) format: Format,
+    /// Derive what memory a model leaves for KV on a GPU. MODEL is a name, or the path of a `config.json` or of a
+    /// folder that holds one.
+    #[arg(long, num_args = 2, value_names = ["MODEL", "GPU"])]
+    pub(super) memory: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(super) derivation: MemoryArgs,
+}
+
+/// What `--memory` derives with; names and defaults are vLLM's.
+#[derive(Debug, clap::Args)]
+pub(super) struct MemoryArgs {
+    /// Devices that share every layer.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "memory")]
+    pub(super) tp: u32,
+    /// Stages of consecutive layers.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "memory")]
+    pub(super) pp: u32,
+    /// Share of the memory that the engine may use.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.92, requires = "memory")]
+    pub(super) gpu_memory_utilization: f64,
+    /// Longest sequence; absent: the model's, or what fits if that is less.
+    #[arg(long, value_name = "N", requires = "memory")]
+    pub(super) max_model_len: Option<u32>,
+    /// Tokens of a KV block.
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "memory")]
+    pub(super) block_size: u32,
+    /// How keys and values are stored; absent: as activations are.
+    #[arg(long, value_name = "TYPE", requires = "memory")]
+    pub(super) kv_type: Option<String>,
+    /// How weights are stored, those of experts too; absent: as the model's are.
+    #[arg(long, value_name = "TYPE", requires = "memory")]
+    pub(super) weight_type: Option<String>,
+    /// Tokens of a pass; absent: by the GPU's memory.
+    #[arg(long, value_name = "N", requires = "memory")]
+    pub(super) max_num_batched_tokens: Option<u32>,
+    /// Running requests; absent: by the GPU's memory.
+    #[arg(long, value_name = "N", requires = "memory")]
+    pub(super) max_num_seqs: Option<u32>,
 }

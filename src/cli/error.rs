@@ -7,6 +7,8 @@ use crate::base::config::ConfigError;
 use crate::base::output::OutputError;
 use crate::conform::ConformError;
 use crate::kernel::error::RunError;
+use crate::model::hugging_face::HuggingFaceError;
+use crate::model::memory::MemoryError;
 use crate::scenario::ScenarioError;
 
 /// A command that came to no end.
@@ -22,6 +24,12 @@ pub(super) enum CliError {
     Conform(#[from] ConformError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Preset(#[from] ConfigError),
+    #[error(transparent)]
+    HuggingFace(#[from] HuggingFaceError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     #[error("{flag} {found}: expected {accepted}")]
     Flag { flag: &'static str, found: String, accepted: &'static str },
     #[error("standard output: {0}")]

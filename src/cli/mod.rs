@@ -8,6 +8,7 @@ mod args;
 mod conform;
 mod error;
 mod log;
+mod presets;
 mod progress;
 mod run;
 
@@ -51,6 +52,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Run(run) => run::run(&run),
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
+        Command::Presets(args) => presets::presets(&args),
         Command::Schema => {
             let schema = crate::scenario::json_schema();
             let text = serde_json::to_string_pretty(&schema).expect("a schema is plain data");

@@ -213,10 +213,9 @@ fn experts(fields: &Fields<'_>, layers: u32) -> Result<Option<Experts>, ConfigEr
     };
     let shared_intermediate_size = match fields.integer("shared_expert_intermediate_size")? {
         Some(width) => width,
-        None => fields
-            .integer("n_shared_experts")?
-            .unwrap_or(0)
-            .saturating_mul(moe_intermediate_size),
+        None => {
+            fields.integer("n_shared_experts")?.unwrap_or(0).saturating_mul(moe_intermediate_size)
+        }
     };
     Ok(Some(Experts {
         num_experts,
@@ -276,11 +275,7 @@ fn sliding(fields: &Fields<'_>, layers: u32) -> Result<Option<Sliding>, ConfigEr
     Ok(Some(Sliding { window_tokens, layers: sliding_layers }))
 }
 
-fn windowed_in_list(
-    fields: &Fields<'_>,
-    types: &Value,
-    layers: u32,
-) -> Result<u32, ConfigError> {
+fn windowed_in_list(fields: &Fields<'_>, types: &Value, layers: u32) -> Result<u32, ConfigError> {
     let types = types.as_array().map_or(&[][..], Vec::as_slice);
     if types.len() != layers as usize {
         let found = format!("{} layers", types.len());

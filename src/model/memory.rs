@@ -105,7 +105,9 @@ pub(crate) enum MemoryError {
     #[error(transparent)]
     Field(#[from] ConfigError),
     /// Nothing is left for KV.
-    #[error("{model} does not fit on {accelerator}: {needed:.2} GiB per device ({weights:.2} GiB of weights), {short:.2} GiB more than the {budget:.2} GiB that the engine may use; {hint}")]
+    #[error(
+        "{model} does not fit on {accelerator}: {needed:.2} GiB per device ({weights:.2} GiB of weights), {short:.2} GiB more than the {budget:.2} GiB that the engine may use; {hint}"
+    )]
     DoesNotFit {
         /// Name of the model.
         model: String,
@@ -123,7 +125,9 @@ pub(crate) enum MemoryError {
         hint: String,
     },
     /// Blocks given by hand that the device cannot hold.
-    #[error("{blocks} KV blocks take {needed:.2} GiB per device, but {weights:.2} GiB of weights leave {left:.2} GiB of {memory:.2} GiB: at most {most} blocks")]
+    #[error(
+        "{blocks} KV blocks take {needed:.2} GiB per device, but {weights:.2} GiB of weights leave {left:.2} GiB of {memory:.2} GiB: at most {most} blocks"
+    )]
     TooManyBlocks {
         /// How many were asked for.
         blocks: u64,
@@ -290,6 +294,11 @@ impl KvMemory {
     /// Sequences of `max_model_len` that fit at once, as vLLM states its maximum concurrency.
     pub(crate) fn concurrency(&self) -> f64 {
         self.blocks as f64 / self.sequence_blocks as f64
+    }
+
+    /// Tokens in the blocks that can be used: one of them never is.
+    pub(crate) fn usable_tokens(&self) -> u64 {
+        (self.blocks - 1) * u64::from(self.options.block_size)
     }
 
     fn blocks_in(&self, bytes: u64) -> u64 {
@@ -472,9 +481,8 @@ impl fmt::Display for KvMemory {
             "{} on {}, tensor_parallel_size {}, pipeline_parallel_size {}; GiB per device",
             self.model, self.accelerator, p.tensor_parallel_size, p.pipeline_parallel_size
         )?;
-        let mut line = |sign: char, bytes: u64, what: &str| {
-            writeln!(f, "{sign} {:>9.3}  {what}", gib(bytes))
-        };
+        let mut line =
+            |sign: char, bytes: u64, what: &str| writeln!(f, "{sign} {:>9.3}  {what}", gib(bytes));
         line(' ', self.memory_bytes, "memory")?;
         let share = format!("of which gpu_memory_utilization {}", o.gpu_memory_utilization);
         line(' ', self.budget_bytes, &share)?;

@@ -321,7 +321,9 @@ impl ModelShape {
         let hidden = f64::from(self.hidden_size);
         let heads = f64::from(self.num_attention_heads);
         let mut layer = hidden
-            * (4.0 * heads * f64::from(self.head_dim) + 3.0 * f64::from(self.intermediate_size) + 3.0);
+            * (4.0 * heads * f64::from(self.head_dim)
+                + 3.0 * f64::from(self.intermediate_size)
+                + 3.0);
         if let Some(experts) = self.experts {
             let each = 1.0 + 3.0 * f64::from(experts.moe_intermediate_size);
             let shared = 3.0 * f64::from(experts.shared_intermediate_size);

@@ -286,7 +286,7 @@ fn engines(run: &RunSummary) -> Table {
 }
 
 /// A table with its first column to the left and the rest to the right, on a common grid.
-fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     const STYLE: TableStyle =
         TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
     let mut table = Table::new();

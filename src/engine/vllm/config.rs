@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::model::accelerator::Accelerator;
 
 /// One vLLM V1 engine. The names are vLLM's; what is absent follows from the model, the accelerator and
 /// `usage` as in release 0.33.0.
@@ -86,8 +87,15 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    pub(crate) fn of(_: &crate::model::accelerator::Accelerator) -> Self {
-        Self::GpuOther
+    /// The class of a GPU, by its memory and name.
+    pub(crate) fn of(accelerator: &Accelerator) -> Self {
+        const GIB: f64 = 1_073_741_824.0;
+        let name = accelerator.name.to_lowercase();
+        match accelerator.memory_gb * 1e9 / GIB {
+            160.0.. => Self::Gpu160Gib,
+            70.0.. if !name.contains("a100") && !name.contains("gb10") => Self::Gpu70Gib,
+            _ => Self::GpuOther,
+        }
     }
 }
 
@@ -393,6 +401,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::presets;
 
     fn resolved(change: impl FnOnce(&mut VllmConfig)) -> Result<VllmConfig, ConfigError> {
         let mut config = VllmConfig::default();
@@ -412,6 +421,20 @@ mod tests {
         ] {
             let c = resolved(|c| (c.device, c.usage) = (Some(device), usage)).unwrap();
             assert_eq!((c.max_num_batched_tokens, c.max_num_seqs), (Some(tokens), Some(seqs)));
+        }
+    }
+
+    #[test]
+    fn the_class_of_a_device_follows_from_its_memory_and_name() {
+        let class = |name| Device::of(&presets::accelerator(name).unwrap().sheet);
+        for name in ["b200", "gb200", "mi300x"] {
+            assert_eq!(class(name), Device::Gpu160Gib, "{name}");
+        }
+        for name in ["h100", "h200", "rtx-pro-6000"] {
+            assert_eq!(class(name), Device::Gpu70Gib, "{name}");
+        }
+        for name in ["a100-80gb", "a100-40gb", "l40s", "l4", "rtx-4090"] {
+            assert_eq!(class(name), Device::GpuOther, "{name}");
         }
     }
 

@@ -73,15 +73,16 @@ fn published_files_give_the_presets() {
 
 #[test]
 fn what_is_absent_has_the_default_of_its_family() {
-    let shape =
-        parsed(&with(&json!({"num_key_value_heads": null, "torch_dtype": null}))).unwrap();
+    let shape = parsed(&with(&json!({"num_key_value_heads": null, "torch_dtype": null}))).unwrap();
     assert_eq!((shape.num_key_value_heads, shape.head_dim), (32, 128));
     assert_eq!(shape.activation_type, DataType::Bf16);
-    let gemma = with(&json!({"model_type": "gemma2", "tie_word_embeddings": null, "head_dim": 256}));
+    let gemma =
+        with(&json!({"model_type": "gemma2", "tie_word_embeddings": null, "head_dim": 256}));
     let shape = parsed(&gemma).unwrap();
     assert!(shape.tie_word_embeddings);
     assert_eq!(shape.head_dim, 256);
-    let wrapped = json!({"architectures": ["SomeForConditionalGeneration"], "text_config": llama()});
+    let wrapped =
+        json!({"architectures": ["SomeForConditionalGeneration"], "text_config": llama()});
     assert_eq!(parsed(&wrapped), parsed(&llama()));
     // A name nobody knows, with Llama's fields.
     let stranger = with(&json!({"architectures": ["NovelForCausalLM"], "model_type": "novel"}));
@@ -101,7 +102,10 @@ fn windows_follow_the_rules_of_their_family() {
     assert_eq!(sliding(off), None);
     assert_eq!(sliding(json!({"model_type": "gemma2", "sliding_window": 4096})), Some((4096, 16)));
     // 32 layers: the 6th, 12th, 18th, 24th and 30th see everything.
-    assert_eq!(sliding(json!({"model_type": "gemma3_text", "sliding_window": 512})), Some((512, 27)));
+    assert_eq!(
+        sliding(json!({"model_type": "gemma3_text", "sliding_window": 512})),
+        Some((512, 27))
+    );
     // As long as the longest sequence.
     assert_eq!(sliding(json!({"model_type": "phi3", "sliding_window": 262_144})), None);
     assert_eq!(sliding(json!({"model_type": "phi3", "sliding_window": 2047})), Some((2047, 32)));
@@ -165,7 +169,10 @@ fn odd_fields_are_named() {
     for (fields, expected) in [
         (json!({"hidden_size": null}), "`hidden_size` is missing, expected an integer"),
         (json!({"vocab_size": -1}), "`vocab_size` is -1, expected an integer from 0 to 4294967295"),
-        (json!({"num_hidden_layers": 0}), "`num_hidden_layers` is 0, expected an integer from 1 to 16777216"),
+        (
+            json!({"num_hidden_layers": 0}),
+            "`num_hidden_layers` is 0, expected an integer from 1 to 16777216",
+        ),
         (
             json!({"num_attention_heads": 30}),
             "`num_attention_heads` is 30, expected a divisor of hidden_size (4096), as there is no head_dim",
@@ -182,10 +189,7 @@ fn odd_fields_are_named() {
             json!({"num_hidden_layers": 1, "layer_types": ["linear_attention"]}),
             "`layer_types` is \"linear_attention\", expected full_attention or sliding_attention",
         ),
-        (
-            json!({"num_experts": 8}),
-            "`num_experts_per_tok` is missing, expected an integer",
-        ),
+        (json!({"num_experts": 8}), "`num_experts_per_tok` is missing, expected an integer"),
     ] {
         assert_eq!(parsed(&with(&fields)).unwrap_err(), expected);
     }

@@ -39,8 +39,7 @@ fn off_by(derived: f64, logged: f64) -> f64 {
 
 #[test]
 fn llama_2_7b_on_an_h100_has_the_blocks_that_vllm_0_11_logged() {
-    let memory =
-        derived(&shape("llama-2-7b"), "h100", &spread(1), &old(4096, 256, 4096)).unwrap();
+    let memory = derived(&shape("llama-2-7b"), "h100", &spread(1), &old(4096, 256, 4096)).unwrap();
     // "Available KV cache memory: 58.12 GiB", 7438 blocks.
     assert!(off_by(gib(memory.available_bytes), 58.12).abs() < 1.0, "{memory}");
     assert!(off_by(memory.blocks as f64, 7438.0).abs() < 1.0, "{memory}");
@@ -153,11 +152,7 @@ fn compressed_kv_and_experts_are_spread_as_vllm_does() {
     assert_eq!(at_8.expert_weight_bytes, 58 * 32 * 3 * 7168 * 2048);
     // 61 layers * 576 numbers * 2 bytes for each token, on every device.
     assert_eq!(at_8.block_bytes() as u64, 61 * 576 * 2 * 16);
-    let spread_wide = Parallel {
-        data_parallel_size: 6,
-        enable_expert_parallel: true,
-        ..spread(8)
-    };
+    let spread_wide = Parallel { data_parallel_size: 6, enable_expert_parallel: true, ..spread(8) };
     // 256 experts over 48 devices: somebody has 6.
     assert_eq!(bytes(&spread_wide).expert_weight_bytes, 58 * 6 * 3 * 7168 * 2048);
     // The stage of 16 layers without a dense one.
@@ -169,9 +164,8 @@ fn compressed_kv_and_experts_are_spread_as_vllm_does() {
 
 #[test]
 fn a_model_that_does_not_fit_names_the_size_that_does() {
-    let error =
-        derived(&shape("llama-3.1-70b"), "h100", &spread(1), &MemoryOptions::default())
-            .unwrap_err();
+    let error = derived(&shape("llama-3.1-70b"), "h100", &spread(1), &MemoryOptions::default())
+        .unwrap_err();
     let MemoryError::DoesNotFit { needed, short, budget, .. } = &error else {
         panic!("{error}");
     };
@@ -215,7 +209,10 @@ fn the_derivation_has_a_line_for_each_term() {
     let memory = derived(&llama_8b(), "h100", &spread(1), &MemoryOptions::default()).unwrap();
     let text = memory.to_string();
     assert_eq!(text.lines().count(), 10, "{text}");
-    assert!(text.contains("-     4.773  activations of 8192 tokens, 1024 of them sampled"), "{text}");
+    assert!(
+        text.contains("-     4.773  activations of 8192 tokens, 1024 of them sampled"),
+        "{text}"
+    );
 }
 
 #[test]
