@@ -86,6 +86,7 @@ impl Scenario {
         self.timing = Some(timing.resolve(directory).map_err(|e| e.within("timing"))?);
         let parallel = self.parallel;
         let super::EngineConfig::Vllm(vllm) = &mut self.engine;
+        vllm.check_ranges().map_err(|e| e.within("engine.vllm"))?;
         resolve_pool(vllm, directory)?;
         if let Some(data_sheet) = &data_sheet {
             vllm.device = Some(vllm.device.unwrap_or(Device::of(data_sheet)));

@@ -252,7 +252,9 @@ impl VllmConfig {
         self.num_gpu_blocks.expect("with_defaults fills every absent value") - 1
     }
 
-    fn check_ranges(&self) -> Result<(), ConfigError> {
+    /// # Errors
+    /// A number that is out of range by itself.
+    pub(crate) fn check_ranges(&self) -> Result<(), ConfigError> {
         let tokens = format!("an integer from 1 to {TOKENS_MAX}");
         for (path, value) in [
             ("block_size", Some(self.block_size)),

@@ -12,8 +12,7 @@ fn requests() -> Vec<Request> {
 /// The report of a replay with these arguments.
 fn replayed(folder: &Folder, args: &[&str]) -> Value {
     let path = folder.write("t.jsonl", trace(&requests()));
-    let all = ["replay", &path, "--format", "json"].iter().chain(args).copied();
-    servesim(all.collect::<Vec<_>>()).report()
+    servesim([&["replay", &path, "--format", "json"], args].concat()).report()
 }
 
 fn refusal(folder: &Folder, args: &[&str]) -> String {
@@ -39,7 +38,7 @@ fn names_set_up_timing_memory_and_defaults() {
     let blocks = scenario["engine"]["vllm"]["num_gpu_blocks"].as_u64().unwrap();
     assert!((24_000..28_000).contains(&blocks), "{blocks}");
     // It is what a run without any names gets.
-    assert_eq!(without_host(report), without_host(replayed(&folder, &[])));
+    assert_eq!(without_host(&report), without_host(&replayed(&folder, &[])));
 }
 
 #[test]
@@ -49,10 +48,8 @@ fn names_go_before_what_the_scenario_says_and_settings_after() {
     let scenario = "workload: {trace: {path: t.jsonl}}\ntiming: {fixed: {}}\n\
                     engine: {vllm: {num_gpu_blocks: 100, max_num_seqs: 7}}\n";
     let path = folder.write("s.yaml", scenario);
-    let run = |args: &[&str]| {
-        let all = ["run", &path, "--format", "json"].iter().chain(args).copied();
-        servesim(all.collect::<Vec<_>>()).report()
-    };
+    let run =
+        |args: &[&str]| servesim([&["run", &path, "--format", "json"], args].concat()).report();
     let vllm = |report: &Value, field: &str| report["scenario"]["engine"]["vllm"][field].clone();
     let as_written = run(&[]);
     assert_eq!(as_written["timing"]["provider"], "fixed");
@@ -62,7 +59,8 @@ fn names_go_before_what_the_scenario_says_and_settings_after() {
     assert_eq!(vllm(&named, "max_num_seqs"), 7);
     assert_eq!(vllm(&named, "device"), "gpu_other");
     assert!(vllm(&named, "num_gpu_blocks").as_u64().unwrap() > 1000);
-    let set = run(&["--model", "qwen3-8b", "--gpu", "l40s", "--set", "engine.vllm.num_gpu_blocks=200"]);
+    let set =
+        run(&["--model", "qwen3-8b", "--gpu", "l40s", "--set", "engine.vllm.num_gpu_blocks=200"]);
     assert_eq!(vllm(&set, "num_gpu_blocks"), 200);
 }
 
@@ -72,7 +70,7 @@ fn a_resolved_deployment_resolves_to_itself() {
     let report = replayed(&folder, &["--model", "mixtral-8x7b", "--gpu", "h100-sxm", "--tp", "2"]);
     let path = folder.write("report.json", report.to_string());
     let again = servesim(["run", &path, "--format", "json"]).report();
-    assert_eq!(without_host(again), without_host(report));
+    assert_eq!(without_host(&again), without_host(&report));
 }
 
 #[test]
@@ -124,7 +122,10 @@ fn the_pool_may_be_given_in_tokens_or_by_a_log() {
     }
     let empty = folder.write("empty.log", "INFO: nothing\n");
     let error = refusal(&folder, &["--set", &format!("engine.vllm.kv_cache_log={empty}")]);
-    assert!(error.contains("`engine.vllm.kv_cache_log` is") && error.contains("empty.log"), "{error}");
+    assert!(
+        error.contains("`engine.vllm.kv_cache_log` is") && error.contains("empty.log"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -139,7 +140,10 @@ fn names_that_nobody_has_come_with_the_nearest() {
     }
     // One name is not enough for a price.
     let error = refusal(&folder, &["--model", "llama-3.1-8b"]);
-    assert!(error.contains("`accelerator` is absent, expected one of `servesim presets`"), "{error}");
+    assert!(
+        error.contains("`accelerator` is absent, expected one of `servesim presets`"),
+        "{error}"
+    );
 }
 
 #[test]
