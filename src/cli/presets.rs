@@ -69,17 +69,15 @@ fn described(name: &str) -> Result<Found, ConfigError> {
     if let Ok(model) = presets::model(name) {
         return Ok((vec![model], Vec::new()));
     }
-    match presets::accelerator(name) {
-        Ok(accelerator) => Ok((Vec::new(), vec![accelerator])),
-        Err(_) => {
-            let models = presets::models().iter().map(|preset| preset.shape.name.as_str());
-            let sheets = presets::accelerators().iter().map(|preset| preset.sheet.name.as_str());
-            let hint = nearest(name, models.chain(sheets))
-                .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-            let accepted = format!("a name that `servesim presets` lists{hint}");
-            Err(ConfigError::new("NAME", format!("{name:?}"), accepted))
-        }
+    if let Ok(accelerator) = presets::accelerator(name) {
+        return Ok((Vec::new(), vec![accelerator]));
     }
+    let models = presets::models().iter().map(|preset| preset.shape.name.as_str());
+    let sheets = presets::accelerators().iter().map(|preset| preset.sheet.name.as_str());
+    let hint = nearest(name, models.chain(sheets))
+        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let accepted = format!("a name that `servesim presets` lists{hint}");
+    Err(ConfigError::new("NAME", format!("{name:?}"), accepted))
 }
 
 /// A model with the number of weights that its shape gives.

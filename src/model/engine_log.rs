@@ -145,8 +145,8 @@ mod tests {
 2026-01-21 10:49:53,591 INFO vllm.entrypoints.launcher: Route: /version, Methods: GET
 ";
 
-    fn blocks(blocks: u64) -> Option<LoggedCapacity> {
-        Some(LoggedCapacity { blocks: Some(blocks), ..LoggedCapacity::default() })
+    fn blocks(blocks: u64) -> LoggedCapacity {
+        LoggedCapacity { blocks: Some(blocks), ..LoggedCapacity::default() }
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(capacity(VLLM), Some(expected));
         let with_size = VLLM.replace("version 0.11.0", "version 0.11.0\nargs: {'block_size': 16}");
         assert_eq!(capacity(&with_size).unwrap().block_size, Some(16));
-        assert_eq!(capacity("INFO: # GPU blocks: 7438, # CPU blocks: 2048"), blocks(7438));
+        assert_eq!(capacity("INFO: # GPU blocks: 7438, # CPU blocks: 2048"), Some(blocks(7438)));
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
     fn the_last_start_counts_and_in_it_the_smallest() {
         let log = "vLLM API server version 1\nnum_gpu_blocks is: 10\n\
                    vLLM API server version 1\nnum_gpu_blocks is: 300\nnum_gpu_blocks is: 290\n";
-        let expected = LoggedCapacity { is_uneven: true, ..blocks(290).unwrap() };
+        let expected = LoggedCapacity { is_uneven: true, ..blocks(290) };
         assert_eq!(capacity(log), Some(expected));
         // A start that came to nothing leaves the one before.
         let log = "vLLM API server version 1\nnum_gpu_blocks is: 10\nvLLM API server version 1\n";
-        assert_eq!(capacity(log), blocks(10));
+        assert_eq!(capacity(log), Some(blocks(10)));
     }
 
     #[test]

@@ -219,13 +219,11 @@ impl ModelShape {
     /// Numbers that one layer caches for a token on one of `tensor_parallel_size` devices: keys and values of its
     /// share of the heads, each at least once; or the compressed ones, which every device holds whole.
     pub(crate) fn kv_width(&self, tensor_parallel_size: u32) -> u64 {
-        match self.mla {
-            Some(mla) => u64::from(mla.kv_lora_rank + mla.qk_rope_head_dim),
-            None => {
-                let heads = self.num_key_value_heads.div_ceil(tensor_parallel_size);
-                2 * u64::from(heads) * u64::from(self.head_dim)
-            }
+        if let Some(mla) = self.mla {
+            return u64::from(mla.kv_lora_rank + mla.qk_rope_head_dim);
         }
+        let heads = self.num_key_value_heads.div_ceil(tensor_parallel_size);
+        2 * u64::from(heads) * u64::from(self.head_dim)
     }
 
     /// # Errors
