@@ -73,7 +73,7 @@ fn llama_3_1_8b_on_an_a100_has_the_tokens_that_vllm_0_31_logged() {
     assert!(off_by(memory.tokens as f64, 460_496.0).abs() < 1.0, "{memory}");
 }
 
-/// vLLM 0.11 on H100 as logged by llm-d (its config_explorer/empirical-vllm-memory-results.md), in GiB.
+/// vLLM (a release that the table does not state) on H100 as logged by llm-d (its config_explorer/empirical-vllm-memory-results.md), in GiB.
 #[test]
 fn h100_logs_of_other_models_are_met() {
     let options = old(8192, 1024, 16_000);
