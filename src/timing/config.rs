@@ -152,10 +152,6 @@ impl DecodePolynomial {
     };
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RooflineConfig {}
-
 impl Default for TimingConfig {
     fn default() -> Self {
         Self::Roofline(RooflineConfig::default())
