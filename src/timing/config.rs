@@ -11,6 +11,8 @@ use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::external::{External, ExternalConfig};
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
+use super::roofline::Roofline;
+use super::roofline::config::RooflineConfig;
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
 use crate::model::parallel::Parallel;
@@ -37,7 +39,7 @@ pub(crate) enum TimingConfig {
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
     Polynomial(PolynomialConfig),
-    /// Computed.
+    /// Computed from the model's shape and the accelerator's data sheet.
     Roofline(RooflineConfig),
     /// A program of your own.
     External(ExternalConfig),
@@ -162,7 +164,7 @@ impl TimingConfig {
     /// The same timing with presets replaced by their figures. Relative paths count from `directory`.
     ///
     /// # Errors
-    /// A coefficient that is not finite, or a constant that is negative.
+    /// A coefficient that is not finite, a constant that is negative, or a share or rate that is out of range.
     pub(crate) fn resolve(&self, directory: &Path) -> Result<Self, ConfigError> {
         let mut resolved = match self {
             Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig::MOCKER),
@@ -195,7 +197,9 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
-            Self::Roofline(_) => {}
+            Self::Roofline(roofline) => {
+                roofline.check().map_err(|error| error.within("roofline"))?;
+            }
             Self::External(external) => {
                 external.check().map_err(|e| e.within("external"))?;
                 external.absolutise(directory);
@@ -240,7 +244,7 @@ impl TimingConfig {
             Self::Polynomial(c) => {
                 Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
             }
-            Self::Roofline(_) => unimplemented!(),
+            Self::Roofline(c) => Arc::new(Roofline::new(c, deployment)?),
             Self::External(c) => External::start(c, deployment)?,
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,

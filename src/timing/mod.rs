@@ -13,6 +13,7 @@ pub(crate) mod fixed;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;
 pub(crate) mod pricing;
+pub(crate) mod roofline;
 pub(crate) mod work;
 
 use error::TimingError;
