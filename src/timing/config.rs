@@ -9,6 +9,8 @@ use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
+use super::roofline::Roofline;
+use super::roofline::config::RooflineConfig;
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
 use crate::model::parallel::Parallel;
@@ -16,7 +18,6 @@ use crate::model::shape::ModelShape;
 
 /// What a provider may know of the engine whose passes it prices.
 #[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "asked by providers to come")]
 pub(crate) struct Deployment<'a> {
     /// The model, if the scenario names one.
     pub(crate) model: Option<&'a ModelShape>,
@@ -36,6 +37,8 @@ pub(crate) enum TimingConfig {
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
     Polynomial(PolynomialConfig),
+    /// Computed from the model's shape and the accelerator's data sheet.
+    Roofline(RooflineConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
 }
@@ -145,7 +148,7 @@ impl TimingConfig {
     /// The same timing with presets replaced by their figures.
     ///
     /// # Errors
-    /// A coefficient that is not finite, or a constant that is negative.
+    /// A coefficient that is not finite, a constant that is negative, or a share or rate that is out of range.
     pub(crate) fn resolve(&self) -> Result<Self, ConfigError> {
         let resolved = match self {
             Self::Preset(TimingPreset::Mocker) => Self::Polynomial(PolynomialConfig::MOCKER),
@@ -176,6 +179,9 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
+            Self::Roofline(roofline) => {
+                roofline.check().map_err(|error| error.within("roofline"))?;
+            }
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
@@ -187,6 +193,7 @@ impl TimingConfig {
             Self::Fixed(_) => "fixed",
             Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
+            Self::Roofline(_) => "roofline",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
         }
     }
@@ -209,6 +216,7 @@ impl TimingConfig {
             Self::Polynomial(c) => {
                 Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
             }
+            Self::Roofline(c) => Arc::new(Roofline::new(c, deployment)?),
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,
                 DecodePolynomial::MOCKER,

@@ -11,6 +11,7 @@ pub(crate) mod evidence;
 pub(crate) mod fixed;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;
+pub(crate) mod roofline;
 pub(crate) mod work;
 
 use error::TimingError;
