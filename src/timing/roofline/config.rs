@@ -6,45 +6,45 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::ConfigError;
 use crate::timing::error::LONGEST_PASS_MS;
 
-/// Passes computed from the model's shape and the accelerator's data sheet. Defaults follow from public kernel
-/// timings of bf16 models on H100, B200 and RTX PRO 6000; measured passes are the better source where there
-/// are any.
+/// Passes computed from the model's shape and the accelerator's data sheet. Defaults follow from public timings
+/// of kernels and passes on H100, B200 and RTX PRO 6000; measured passes are the better source where there are
+/// any.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RooflineConfig {
     /// Share of the 16-bit peak that large matrix products reach; above 0, at most 1. Kernels alone reach 0.80
-    /// (H100) and 0.70 (B200), whole prefill passes on H100 about 0.70.
+    /// (H100) and 0.70 (B200); whole prefill passes on H100 0.67, other operators included.
     pub(crate) compute_efficiency: f64,
     /// The same where 8-bit or 4-bit operands are multiplied faster than 16-bit ones; above 0, at most 1.
-    /// Kernels reach 0.45 to 0.50 on H100 and B200, quantising the activations included.
+    /// Kernels reach 0.45 to 0.50 on H100 and B200.
     pub(crate) narrow_compute_efficiency: f64,
-    /// Share of the memory bandwidth that reading weights reaches; above 0, at most 1. Kernels reach 0.85
-    /// (H100, B200) to 0.92 (RTX PRO 6000).
+    /// Share of the memory bandwidth that reading weights reaches; above 0, at most 1. Kernels of 16-bit
+    /// weights reach 0.85 (H100, B200) to 0.92 (RTX PRO 6000), of narrower ones about 0.75.
     pub(crate) memory_efficiency: f64,
-    /// Share of the peak that attention reaches; above 0, at most 1. Long prompts reach 0.70 (H100) and 0.53
-    /// (B200, RTX PRO 6000).
+    /// Share of the peak that attention reaches; above 0, at most 1. Kernels reach 0.70 (H100), 0.53 (B200) and
+    /// 0.56 (RTX PRO 6000) with the default `attention_extra_tokens`.
     pub(crate) attention_compute_efficiency: f64,
-    /// Share of the memory bandwidth that reading KV reaches; above 0, at most 1. Kernels reach 0.86 to 0.94
-    /// above 4,096 tokens of 16 requests.
+    /// Share of the memory bandwidth that reading KV reaches; above 0, at most 1. Kernels reach 0.85 to 0.91
+    /// with 64 requests of 4,096 tokens on H100, B200 and RTX PRO 6000, and less with less KV.
     pub(crate) attention_memory_efficiency: f64,
     /// Tokens to which a new token of prefill attends beyond those it has to, in time: why short prompts
     /// reach less of the peak. From 0 to 1e6.
     pub(crate) attention_extra_tokens: f64,
-    /// Share of the links' bandwidth that collectives reach; above 0, at most 1. All-reduces of 4 to 64 MB
-    /// reach 0.4 to 0.7 on H100 and B200.
+    /// Share of the links' bandwidth that collectives reach; above 0, at most 1. All-reduces of 8 to 64 MB in
+    /// a CUDA graph reach 0.42 to 0.76 on H100 and 0.18 to 0.60 on B200, more the larger they are.
     pub(crate) link_efficiency: f64,
-    /// A collective without data, in us; from 0 to 1e6. All-reduces in a CUDA graph take 4.2 to 7.4 us,
-    /// hardly more over eight devices than over two; launched one by one, about 20.
+    /// A collective without data, in us; from 0 to 1e6. All-reduces in a CUDA graph take 4.2 to 8.2 us,
+    /// hardly more over eight devices than over two; launched one by one, 20 to 40.
     pub(crate) link_latency_us: f64,
     /// Bandwidth between nodes, per device and direction, in GB of 10^9 bytes per second; above 0, at most 1e9.
     /// 50 is one link of 400 Gbit/s a device.
     pub(crate) inter_node_gb_per_s: f64,
     /// What a layer costs beyond its work, in us; from 0 to 1e6. The shortest kernels of a layer
-    /// (normalisation, rotation, attention to nothing) take 18 us together on RTX PRO 6000, 12 of them on
-    /// H100 attention alone.
+    /// (normalisation, rotation, gate, attention to nothing) take 19 us together on RTX PRO 6000; attention to
+    /// nothing takes 12 on H100.
     pub(crate) layer_overhead_us: f64,
-    /// What a pass costs beyond its layers, in ms; from 0 to a day. Measured passes of a served Llama-3.1-8B
-    /// take 1.3 ms more than their kernels.
+    /// What a pass costs beyond its layers, in ms; from 0 to a day. A replay of a served Llama-3.1-8B fits best
+    /// with 1.3 ms a pass beside its kernels.
     pub(crate) pass_overhead_ms: f64,
 }
 
@@ -107,6 +107,7 @@ impl RooflineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::config::TimingConfig;
 
     #[test]
     fn a_share_is_above_0_and_at_most_1() {
@@ -126,5 +127,18 @@ mod tests {
         assert_eq!(refused(|c| c.inter_node_gb_per_s = 0.0), Err("inter_node_gb_per_s".to_owned()));
         assert_eq!(refused(|c| c.layer_overhead_us = -1.0), Err("layer_overhead_us".to_owned()));
         assert_eq!(refused(|c| c.pass_overhead_ms = 1e9), Err("pass_overhead_ms".to_owned()));
+    }
+
+    #[test]
+    fn a_scenario_may_say_nothing_and_errors_name_their_place() {
+        let of = |json: &str| serde_json::from_str::<TimingConfig>(json);
+        let plain = of(r#"{"roofline": {}}"#).unwrap();
+        assert_eq!(plain, TimingConfig::Roofline(RooflineConfig::default()));
+        assert_eq!(plain.resolve(), Ok(plain.clone()));
+        let error =
+            of(r#"{"roofline": {"memory_efficiency": 1.2}}"#).unwrap().resolve().unwrap_err();
+        let expected = "`roofline.memory_efficiency` is 1.2, expected a number above 0, at most 1";
+        assert_eq!(error.to_string(), expected);
+        assert!(of(r#"{"roofline": {"efficiency": 0.5}}"#).is_err());
     }
 }

@@ -160,12 +160,11 @@ pub(super) fn kv_up(model: &ModelShape, rates: &Rates<'_>) -> Option<Product> {
 pub(super) fn pointwise_ms(model: &ModelShape, parallel: Parallel, rates: &Rates<'_>) -> f64 {
     let hidden = f64::from(model.hidden_size);
     let heads = f64::from(model.num_attention_heads) / rates.devices;
-    let rotated = match model.mla {
-        Some(mla) => (heads + 1.0) * f64::from(mla.qk_rope_head_dim),
-        None => {
-            let keys = model.kv_width(parallel.tensor_parallel_size) as f64 / 2.0;
-            heads * f64::from(model.head_dim) + keys
-        }
+    let rotated = if let Some(mla) = model.mla {
+        (heads + 1.0) * f64::from(mla.qk_rope_head_dim)
+    } else {
+        let keys = model.kv_width(parallel.tensor_parallel_size) as f64 / 2.0;
+        heads * f64::from(model.head_dim) + keys
     };
     let gates =
         |layers: u32, width: u32| 3.0 * f64::from(layers) * f64::from(width) / rates.devices;

@@ -35,13 +35,14 @@ pub(super) fn h100() -> Accelerator {
     }
 }
 
-/// RTX PRO 6000 Blackwell, server edition. PCIe 5.0 is its only link.
+/// RTX PRO 6000 Blackwell, server edition: 4,000 "AI TOPS" are sparse 4-bit floats, of which dense 16-bit ones are an
+/// eighth. Its only link is PCI Express 5.0.
 fn rtx_pro_6000() -> Accelerator {
     Accelerator {
         name: "rtx-pro-6000-server".to_owned(),
         memory_gb: 96.0,
         memory_gb_per_s: 1597.0,
-        tflops: Peaks { bf16: 503.8, fp8: Some(1007.6), int8: Some(1007.6), fp4: Some(2015.2) },
+        tflops: Peaks { bf16: 500.0, fp8: Some(1000.0), int8: Some(1000.0), fp4: Some(2000.0) },
         link_gb_per_s: 64.0,
         devices_per_node: 8,
     }
