@@ -168,7 +168,7 @@ fn extreme_numbers_are_short() {
     };
     flag("host.frontend_ms=1e308", "`host.frontend_ms` is 1e308, expected");
     flag("engine.vllm.watermark=-1e-300", "`engine.vllm.watermark` is -1e-300, expected");
-    flag("timing.polynomial.prefill.token_ms=1e300", "answered 1e301 ms for prefill of 1 requests");
+    flag("timing.polynomial.prefill.token_ms=1e300", "answered 1e301 ms for prefill of 1 request ");
     let folder = Folder::new();
     let path = folder.write("t.jsonl", trace(&[request(0, 10, 1), request(5, 10, 1)]));
     let ran = servesim(["replay", &path, "--speedup", "1e-300"]);

@@ -42,7 +42,8 @@ fn the_quick_start_serves_every_row_of_its_trace() {
 /// Replays a real trace with defaults: every row of the file is a row of the requests, by its line.
 fn replays_whole(name: &str, requests: usize, lines_before: u64) {
     let Some(path) = shared(&format!("traces/{name}")) else { return };
-    let run = simulate_trace(&path, &[]);
+    // Some prompts of the synthetic trace are longer than what the default model can.
+    let run = simulate_trace(&path, &["engine.vllm.max_model_len=200000"]);
     let mut lines: Vec<u64> = run.rows.iter().map(|row| row["line"].as_u64().unwrap()).collect();
     lines.sort_unstable();
     let expected: Vec<u64> = (1..=requests as u64).map(|row| lines_before + row).collect();
@@ -140,7 +141,11 @@ fn an_unlimited_cache_finds_the_published_share() {
     let (hit, all) = tokens_hit_without_eviction(&text);
     // Without any sharing it is 9.06 million blocks of prompts, of which hits need none, and 0.26
     // million of outputs, each with a partial one: seven million hold them all.
-    let pool = ["engine.vllm.num_gpu_blocks=7000000", "engine.vllm.max_model_len=200000"];
+    let pool = [
+        "engine.vllm.num_gpu_blocks=7000000",
+        "engine.vllm.allow_overcommit=true",
+        "engine.vllm.max_model_len=200000",
+    ];
     let run = simulate_trace(&path, &[&pool[..], &["workload.trace.ties=file"]].concat());
     assert_eq!(run.count("/tokens/prompt"), all);
     assert_eq!(run.count("/preemptions/total"), 0);
