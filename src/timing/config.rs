@@ -9,6 +9,8 @@ use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::fixed::Fixed;
 use super::polynomial::Polynomial;
+use super::table::Table;
+use super::table::config::TableConfig;
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
 use crate::model::parallel::Parallel;
@@ -38,6 +40,8 @@ pub(crate) enum TimingConfig {
     Polynomial(PolynomialConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
+    /// Measured forward passes, from a file.
+    Table(TableConfig),
 }
 
 /// Named timing.
@@ -176,6 +180,7 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
+            Self::Table(table) => table.check().map_err(|e| e.within("table"))?,
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
@@ -188,6 +193,7 @@ impl TimingConfig {
             Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
+            Self::Table(_) => "table",
         }
     }
 
@@ -214,6 +220,7 @@ impl TimingConfig {
                 DecodePolynomial::MOCKER,
                 kv_capacity_tokens,
             )),
+            Self::Table(c) => Arc::new(Table::open(c)?),
         })
     }
 }

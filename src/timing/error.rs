@@ -20,6 +20,28 @@ pub enum TimingError {
         /// The question.
         query: String,
     },
+    /// A timing table that may not be left was left.
+    #[error(
+        "{}: no pass was measured near {query}, expected {domain}; add such rows or set \
+         `timing.table.outside` to clamp or extrapolate",
+        path.display()
+    )]
+    Outside {
+        /// The table.
+        path: PathBuf,
+        /// The question.
+        query: String,
+        /// What was measured.
+        domain: String,
+    },
+    /// A timing table has no pass of a kind.
+    #[error("{}: no {kind} pass was measured, and the run needs one; add {kind} rows", path.display())]
+    Unmeasured {
+        /// The table.
+        path: PathBuf,
+        /// The kind of pass.
+        kind: &'static str,
+    },
 }
 
 /// A provider that cannot be made of what the scenario names. Nothing was simulated.
