@@ -105,7 +105,7 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, ProfileError> {
 pub(crate) fn text(path: &Path) -> Result<String, ProfileError> {
     let text = String::from_utf8(bytes(path)?).map_err(|e| {
         let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = before.iter().filter(|&&b| b == b'\n').count() as u64 + 1;
+        let line = before.split(|&b| b == b'\n').count() as u64;
         ProfileError::row(path, line, "invalid UTF-8")
     })?;
     Ok(match text.strip_prefix('\u{feff}') {
@@ -140,7 +140,7 @@ impl Cells {
             .comment(Some(b'#'))
             .from_reader(text.as_bytes());
         let failed = |e: &csv::Error| {
-            let line = e.position().map_or(1, csv::Position::line);
+            let line = e.position().map_or(1, |position| line_of(text, position));
             let what = match e.kind() {
                 csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                     format!("has {len} cells, expected {expected_len} as in the first line")
@@ -154,7 +154,7 @@ impl Cells {
         for record in reader.records() {
             let record = record.map_err(|e| failed(&e))?;
             rows.push(CellRow {
-                line: record.position().map_or(1, csv::Position::line),
+                line: record.position().map_or(1, |position| line_of(text, position)),
                 cells: record.iter().map(str::to_owned).collect(),
             });
         }
@@ -191,6 +191,19 @@ impl Cells {
         }
         Ok(all)
     }
+}
+
+/// The line of a record that begins at a position, or behind the blank lines and remarks there.
+fn line_of(text: &str, position: &csv::Position) -> u64 {
+    let mut rest = text.get(position.byte() as usize..).unwrap_or_default();
+    let mut line = position.line();
+    while let Some((first, behind)) = rest.split_once('\n') {
+        if !first.starts_with('#') && !first.trim_end_matches('\r').is_empty() {
+            break;
+        }
+        (rest, line) = (behind, line + 1);
+    }
+    line
 }
 
 #[cfg(not(feature = "parquet"))]

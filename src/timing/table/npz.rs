@@ -1,4 +1,4 @@
-//! Profiles as NumPy archives, in the layout of NVIDIA Dynamo's profiler and mocker.
+//! Profiles as `NumPy` archives, in the layout of NVIDIA Dynamo's profiler and mocker.
 //!
 //! Prefill is a curve over the prompt of one request, decode a grid over all KV tokens of the batch
 //! and the context length of a request, so that the batch is the one over the other.

@@ -45,9 +45,8 @@ impl Measured {
         [self.query_width, self.decode_requests, self.decode_kv_tokens]
     }
 
-    fn coordinates(&self) -> [f64; 6] {
-        let [[a, b, c], [d, e, f]] = [self.prefill_at(), self.decode_at()];
-        [a, b, c, d, e, f]
+    fn coordinates(&self) -> [Query; 2] {
+        [self.prefill_at(), self.decode_at()]
     }
 }
 
@@ -417,8 +416,9 @@ fn check(kind: Kind, pass: &Measured) -> Result<(), String> {
 fn merge(path: &Path, rows: &mut Vec<Measured>, rule: Duplicates) -> Result<(), ProfileError> {
     // By line too, so that the first of two is named first.
     rows.sort_by(|a, b| {
-        let keys = a.coordinates().into_iter().zip(b.coordinates());
-        let order = keys.map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne());
+        let (ours, theirs) = (a.coordinates(), b.coordinates());
+        let keys = ours.as_flattened().iter().zip(theirs.as_flattened());
+        let order = keys.map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne());
         order.unwrap_or(a.line.cmp(&b.line))
     });
     let mut merged = Vec::with_capacity(rows.len());
