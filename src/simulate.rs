@@ -24,7 +24,7 @@ use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, Workl
 use crate::timing::TimingProvider;
 use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
-use crate::timing::pricer::{HostTime, MixedPasses, PassPricer};
+use crate::timing::pricer::{HostTime, MixedPasses, PassPricer, Pricing};
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
@@ -157,8 +157,9 @@ impl Run {
             kv_capacity_tokens: u64::from(vllm.usable_blocks()) * u64::from(vllm.block_size),
         };
         let provider = timing_of(scenario).provider(&deployment)?;
+        let pricing = scenario.pricing.pricing()?;
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
-            .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider))
+            .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider, &pricing))
             .collect();
         let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
@@ -223,6 +224,7 @@ fn build_engine(
     id: EngineId,
     extras: &Extras,
     provider: &Arc<dyn TimingProvider>,
+    pricing: &Pricing,
 ) -> Engine {
     let scheduler = Vllm::new(vllm, scenario.host.detokenize(), extras.advance());
     let per_pass_ms = scenario.host.per_pass_host_ms;
@@ -231,8 +233,7 @@ fn build_engine(
     } else {
         HostTime::Added(per_pass_ms)
     };
-    let mut pricer =
-        PassPricer::new(Arc::clone(provider), host).with_pricing(scenario.pricing.pricing());
+    let mut pricer = PassPricer::new(Arc::clone(provider), host).with_pricing(pricing.clone());
     if extras.evidence.is_some() {
         pricer = pricer.with_outliers();
     }

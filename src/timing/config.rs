@@ -13,6 +13,8 @@ use super::fixed::Fixed;
 use super::polynomial::Polynomial;
 use super::roofline::Roofline;
 use super::roofline::config::RooflineConfig;
+use super::table::Table;
+use super::table::config::TableConfig;
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
 use crate::model::parallel::Parallel;
@@ -45,6 +47,8 @@ pub(crate) enum TimingConfig {
     External(ExternalConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
+    /// Measured forward passes, from a file.
+    Table(TableConfig),
 }
 
 /// Named timing.
@@ -204,6 +208,10 @@ impl TimingConfig {
                 external.check().map_err(|e| e.within("external"))?;
                 external.absolutise(directory);
             }
+            Self::Table(table) => {
+                table.check().map_err(|e| e.within("table"))?;
+                table.absolutise(directory);
+            }
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
@@ -223,6 +231,7 @@ impl TimingConfig {
             Self::Roofline(_) => "roofline",
             Self::External(_) => "external",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
+            Self::Table(_) => "table",
         }
     }
 
@@ -251,6 +260,7 @@ impl TimingConfig {
                 DecodePolynomial::MOCKER,
                 kv_capacity_tokens,
             )),
+            Self::Table(c) => Arc::new(Table::open(c)?),
         })
     }
 }

@@ -28,6 +28,28 @@ pub enum TimingError {
         /// The end of what it wrote to its standard error.
         told: String,
     },
+    /// A timing table that may not be left was left.
+    #[error(
+        "{}: no pass was measured near {query}, expected {domain}; add such rows or set \
+         `timing.table.outside` to clamp or extrapolate",
+        path.display()
+    )]
+    Outside {
+        /// The table.
+        path: PathBuf,
+        /// The question.
+        query: String,
+        /// What was measured.
+        domain: String,
+    },
+    /// A timing table has no pass of a kind.
+    #[error("{}: no {kind} pass was measured, and the run needs one; add {kind} rows", path.display())]
+    Unmeasured {
+        /// The table.
+        path: PathBuf,
+        /// The kind of pass.
+        kind: &'static str,
+    },
 }
 
 fn quoted(told: &str) -> String {

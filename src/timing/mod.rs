@@ -5,7 +5,9 @@
 //! validates, and does the single rounding to nanoseconds. What an answer rests on is noted in the
 //! [`evidence::Evidence`] that the pricer lends. A provider knows nothing of engines.
 
+pub(crate) mod cells;
 pub(crate) mod config;
+pub(crate) mod corrections;
 pub(crate) mod error;
 pub(crate) mod evidence;
 pub(crate) mod external;
@@ -14,6 +16,7 @@ pub(crate) mod polynomial;
 pub(crate) mod pricer;
 pub(crate) mod pricing;
 pub(crate) mod roofline;
+pub(crate) mod table;
 pub(crate) mod work;
 
 use error::TimingError;

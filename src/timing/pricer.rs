@@ -5,10 +5,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TimingProvider;
+use super::corrections::Corrections;
 use super::error::{LONGEST_PASS_MS, TimingError};
 use super::evidence::{Evidence, Origin, Part, PassKind};
 use super::work::{DecodeWork, PrefillWork};
+use super::{MixedPrice, TimingProvider};
 use crate::base::time::SimDuration;
 
 /// How the price of a pass with both kinds of work is put together.
@@ -55,6 +56,8 @@ pub(crate) struct Pricing {
     pub(crate) graph_sizes: Vec<u32>,
     /// Drafting, for each pass that verifies drafts.
     pub(crate) draft_ms: f64,
+    /// Factors on the provider's answers, drafting excepted; the evidence is of the answers themselves.
+    pub(crate) corrections: Option<Arc<Corrections>>,
 }
 
 /// Prices the passes of one engine.
@@ -115,16 +118,18 @@ impl PassPricer {
             (true, true) => return Ok(SimDuration::ZERO),
             (false, true) => {
                 self.evidence.begin(PassKind::Prefill);
-                self.prefill_ms(prefill)?
+                self.prefill_ms(prefill)? * self.factor(PassKind::Prefill, prefill.new_tokens)
             }
             (true, false) => {
                 self.evidence.begin(PassKind::Decode);
                 let padded = self.padded(decode);
-                self.decode_ms(&padded)? + self.draft_ms(decode)
+                let factor = self.factor(PassKind::Decode, decode.requests.into());
+                self.decode_ms(&padded)? * factor + self.draft_ms(decode)
             }
             (false, false) => {
                 self.evidence.begin(PassKind::Mixed);
-                self.mixed_ms(prefill, decode)? + self.draft_ms(decode)
+                let parts = self.mixed(prefill, decode)?;
+                parts.prefill_ms + parts.decode_ms + self.draft_ms(decode)
             }
         };
         // The one place where time is rounded.
@@ -174,15 +179,39 @@ impl PassPricer {
         checked(ms, &PrefillWork::default(), work)
     }
 
-    fn mixed_ms(&mut self, prefill: &PrefillWork, decode: &DecodeWork) -> Result<f64, TimingError> {
+    /// What the price of a pass is multiplied by.
+    fn factor(&self, kind: PassKind, size: u64) -> f64 {
+        self.pricing.corrections.as_ref().map_or(1.0, |corrections| corrections.factor(kind, size))
+    }
+
+    /// Both parts of a mixed pass, corrected.
+    fn mixed(
+        &mut self,
+        prefill: &PrefillWork,
+        decode: &DecodeWork,
+    ) -> Result<MixedPrice, TimingError> {
+        let parts = self.composed(prefill, decode)?;
+        let factor = self.factor(PassKind::Mixed, prefill.new_tokens + decode.query_tokens);
+        Ok(MixedPrice {
+            prefill_ms: parts.prefill_ms * factor,
+            decode_ms: parts.decode_ms * factor,
+        })
+    }
+
+    fn composed(
+        &mut self,
+        prefill: &PrefillWork,
+        decode: &DecodeWork,
+    ) -> Result<MixedPrice, TimingError> {
         let rule = self.pricing.mixed;
         if rule == MixedRule::Provider
             && let Some(price) = self.provider.mixed(prefill, decode, &mut self.evidence)?
         {
             self.lookups += 1;
             self.mixed_passes.one_forward += 1;
-            return Ok(checked(price.prefill_ms, prefill, decode)?
-                + checked(price.decode_ms, prefill, decode)?);
+            checked(price.prefill_ms, prefill, decode)?;
+            checked(price.decode_ms, prefill, decode)?;
+            return Ok(price);
         }
         let (prefill_ms, decode_ms) = (self.prefill_ms(prefill)?, self.decode_ms(decode)?);
         if rule == MixedRule::Marginal
@@ -190,12 +219,17 @@ impl PassPricer {
         {
             self.lookups += 1;
             self.mixed_passes.one_forward += 1;
-            return Ok(prefill_ms + (decode_ms - checked(base_ms, prefill, decode)?).max(0.0));
+            let decode_ms = (decode_ms - checked(base_ms, prefill, decode)?).max(0.0);
+            return Ok(MixedPrice { prefill_ms, decode_ms });
         }
         self.mixed_passes.two_passes += 1;
         Ok(match rule {
-            MixedRule::Max => prefill_ms.max(decode_ms),
-            MixedRule::Provider | MixedRule::Marginal | MixedRule::Sum => prefill_ms + decode_ms,
+            // The longer of the two hides the other.
+            MixedRule::Max if decode_ms > prefill_ms => MixedPrice { prefill_ms: 0.0, decode_ms },
+            MixedRule::Max => MixedPrice { prefill_ms, decode_ms: 0.0 },
+            MixedRule::Provider | MixedRule::Marginal | MixedRule::Sum => {
+                MixedPrice { prefill_ms, decode_ms }
+            }
         })
     }
 
@@ -328,6 +362,28 @@ mod tests {
         assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(4_000_000)));
         decode.add(4, 100);
         assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(7_000_000)));
+    }
+
+    #[test]
+    fn corrections_are_by_kind_and_a_mixed_pass_takes_one_factor_on_both_parts() {
+        let corrections = Some(Arc::new(Corrections::constant(1.5, 0.75, 1.25)));
+        let pricing = Pricing { corrections, draft_ms: 3.0, ..Pricing::default() };
+        // As one forward 11 ms: 10 of prefill and 1 of decode.
+        let mut pricer = pricer(Some(11.0), HostTime::Added(0.0)).with_pricing(pricing);
+        let (prefill, decode) = work();
+        let (no_prefill, no_decode) = (PrefillWork::default(), DecodeWork::default());
+        // 10 * 1.5, 4 * 0.75, and 10 * 1.25 + 1 * 1.25.
+        assert_eq!(pricer.price(&prefill, &no_decode), Ok(SimDuration::from_ns(15_000_000)));
+        assert_eq!(pricer.price(&no_prefill, &decode), Ok(SimDuration::from_ns(3_000_000)));
+        let parts = pricer.mixed(&prefill, &decode).unwrap();
+        assert_eq!(parts, MixedPrice { prefill_ms: 12.5, decode_ms: 1.25 });
+        assert_eq!(pricer.price(&prefill, &decode), Ok(SimDuration::from_ns(13_750_000)));
+        // Answers are noted as they were given: 10, 4, 11 and 11.
+        assert_eq!(pricer.evidence().total(Origin::Analytic).ms.to_bits(), 36.0_f64.to_bits());
+        // Drafting is not corrected: 4 * 0.75 + 3.
+        let mut drafts = DecodeWork::default();
+        drafts.add(4, 16);
+        assert_eq!(pricer.price(&no_prefill, &drafts), Ok(SimDuration::from_ns(6_000_000)));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The `pricing` part of a scenario: how a provider's answers become the price of a pass.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::error::LONGEST_PASS_MS;
+use super::corrections::Corrections;
+use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::pricer::{MixedRule, Pricing};
 use crate::base::config::ConfigError;
 
@@ -22,6 +24,8 @@ pub(crate) struct PricingConfig {
     pub(crate) cudagraph_padding: bool,
     /// These batch sizes, ascending; absent: vLLM's own.
     pub(crate) cudagraph_capture_sizes: Option<Vec<u32>>,
+    /// A file of corrections: factors on the provider's answers by kind of pass.
+    pub(crate) corrections: Option<PathBuf>,
 }
 
 /// Batch sizes that vLLM captures graphs for unless it is told: 1, 2, 4, every eighth up to 256 and every
@@ -37,7 +41,7 @@ impl PricingConfig {
     ///
     /// # Errors
     /// A figure that is out of range.
-    pub(crate) fn resolve(&self, running_max: u32, _directory: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn resolve(&self, running_max: u32, directory: &Path) -> Result<Self, ConfigError> {
         let mut resolved = self.clone();
         if !(0.0..=LONGEST_PASS_MS).contains(&self.draft_ms) {
             let accepted = "a number from 0 to 86400000 (a day)";
@@ -53,17 +57,26 @@ impl PricingConfig {
         } else if self.cudagraph_padding {
             resolved.cudagraph_capture_sizes = Some(vllm_sizes(running_max));
         }
+        if let Some(path) = &mut resolved.corrections {
+            let joined = directory.join(&path);
+            *path = std::path::absolute(&joined).unwrap_or(joined);
+        }
         Ok(resolved)
     }
 
     /// What a pricer needs of a resolved configuration.
-    pub(crate) fn pricing(&self) -> Pricing {
+    ///
+    /// # Errors
+    /// The file of corrections cannot be used.
+    pub(crate) fn pricing(&self) -> Result<Pricing, ProfileError> {
         let sizes = self.cudagraph_capture_sizes.clone().filter(|_| self.cudagraph_padding);
-        Pricing {
+        let corrections = self.corrections.as_deref().map(Corrections::restore).transpose()?;
+        Ok(Pricing {
             mixed: self.mixed,
             graph_sizes: sizes.unwrap_or_default(),
             draft_ms: self.draft_ms,
-        }
+            corrections: corrections.map(Arc::new),
+        })
     }
 }
 
@@ -90,8 +103,8 @@ mod tests {
         assert!(given(&[0, 2]).resolve(8, Path::new("")).is_err());
         assert!(given(&[]).resolve(8, Path::new("")).is_err());
         let config = given(&[2, 4]).resolve(8, Path::new("")).unwrap();
-        assert!(config.pricing().graph_sizes.is_empty());
+        assert!(config.pricing().unwrap().graph_sizes.is_empty());
         let padding = PricingConfig { cudagraph_padding: true, ..config };
-        assert_eq!(padding.pricing().graph_sizes, [2, 4]);
+        assert_eq!(padding.pricing().unwrap().graph_sizes, [2, 4]);
     }
 }

@@ -134,9 +134,11 @@ mod tests {
         let of = |json: &str| serde_json::from_str::<TimingConfig>(json);
         let plain = of(r#"{"roofline": {}}"#).unwrap();
         assert_eq!(plain, TimingConfig::Roofline(RooflineConfig::default()));
-        assert_eq!(plain.resolve(), Ok(plain.clone()));
-        let error =
-            of(r#"{"roofline": {"memory_efficiency": 1.2}}"#).unwrap().resolve().unwrap_err();
+        assert_eq!(plain.resolve(std::path::Path::new("")), Ok(plain.clone()));
+        let error = of(r#"{"roofline": {"memory_efficiency": 1.2}}"#)
+            .unwrap()
+            .resolve(std::path::Path::new(""))
+            .unwrap_err();
         let expected = "`roofline.memory_efficiency` is 1.2, expected a number above 0, at most 1";
         assert_eq!(error.to_string(), expected);
         assert!(of(r#"{"roofline": {"efficiency": 0.5}}"#).is_err());
