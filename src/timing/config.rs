@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::fixed::Fixed;
+use super::operators::Operators;
+use super::operators::config::OperatorsConfig;
 use super::polynomial::Polynomial;
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
@@ -16,7 +18,6 @@ use crate::model::shape::ModelShape;
 
 /// What a provider may know of the engine whose passes it prices.
 #[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "asked by providers to come")]
 pub(crate) struct Deployment<'a> {
     /// The model, if the scenario names one.
     pub(crate) model: Option<&'a ModelShape>,
@@ -36,6 +37,8 @@ pub(crate) enum TimingConfig {
     Fixed(FixedConfig),
     /// Polynomials over tokens, batch and KV.
     Polynomial(PolynomialConfig),
+    /// Measured operators, put together to forward passes.
+    Operators(OperatorsConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
 }
@@ -176,6 +179,9 @@ impl TimingConfig {
                 }
                 check_pass_ms("polynomial.decode.min_ms", decode.min_ms)?;
             }
+            Self::Operators(operators) => {
+                operators.check().map_err(|error| error.within("operators"))?;
+            }
             Self::Preset(_) => unreachable!("presets were replaced above"),
         }
         Ok(resolved)
@@ -187,6 +193,7 @@ impl TimingConfig {
             Self::Fixed(_) => "fixed",
             Self::Polynomial(c) if *c == PolynomialConfig::MOCKER => "polynomial (mocker)",
             Self::Polynomial(_) => "polynomial",
+            Self::Operators(_) => "operators",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
         }
     }
@@ -209,6 +216,7 @@ impl TimingConfig {
             Self::Polynomial(c) => {
                 Arc::new(Polynomial::new(c.prefill, c.decode, kv_capacity_tokens))
             }
+            Self::Operators(c) => Arc::new(Operators::new(c, deployment)?),
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,
                 DecodePolynomial::MOCKER,

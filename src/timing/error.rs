@@ -20,6 +20,18 @@ pub enum TimingError {
         /// The question.
         query: String,
     },
+    /// A question outside of what was measured, which the scenario refuses.
+    #[error(
+        "{part} at {at} is outside of what was measured, and `{field}` is `refuse`; expected a pass within, or `clamp` or `extrapolate`"
+    )]
+    Outside {
+        /// The part of the pass.
+        part: &'static str,
+        /// Where, as `name=value` pairs.
+        at: String,
+        /// The field that decides.
+        field: &'static str,
+    },
 }
 
 /// A provider that cannot be made of what the scenario names. Nothing was simulated.

@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod evidence;
 pub(crate) mod fixed;
+pub(crate) mod operators;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;
 pub(crate) mod work;
