@@ -52,7 +52,8 @@ pub(super) fn load(
     let size = deployment.parallel.tensor_parallel_size;
     check(model, size, config)?;
     let folder = &config.path;
-    let gemm = Gemm::read(&folder.join("gemm_perf.parquet"), model, config.outside)?;
+    let path = folder.join("gemm_perf.parquet");
+    let gemm = Gemm::read(&path, model, config.outside)?;
     let layers = f64::from(model.num_hidden_layers);
     let mut dense = Vec::new();
     for [n, k] in layer_shapes(model, size) {

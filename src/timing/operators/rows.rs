@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_line_and_what_is_accepted() {
-        let error = |text| outcome(text).unwrap_err();
+        let error = |text: &str| outcome(text).unwrap_err();
         assert_eq!(
             error("operator,token\nqkv,1\n"),
             ":1: unknown column \"token\" (did you mean `tokens`?), expected operator, tokens"
