@@ -10,6 +10,8 @@ use super::TimingProvider;
 use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::external::{External, ExternalConfig};
 use super::fixed::Fixed;
+use super::operators::Operators;
+use super::operators::config::OperatorsConfig;
 use super::polynomial::Polynomial;
 use super::roofline::Roofline;
 use super::roofline::config::RooflineConfig;
@@ -45,6 +47,8 @@ pub(crate) enum TimingConfig {
     Roofline(RooflineConfig),
     /// A program of your own.
     External(ExternalConfig),
+    /// Measured operators, put together to forward passes.
+    Operators(OperatorsConfig),
     /// A named set of coefficients.
     Preset(TimingPreset),
     /// Measured forward passes, from a file.
@@ -204,6 +208,10 @@ impl TimingConfig {
             Self::Roofline(roofline) => {
                 roofline.check().map_err(|error| error.within("roofline"))?;
             }
+            Self::Operators(operators) => {
+                operators.check().map_err(|error| error.within("operators"))?;
+                operators.absolutise(directory);
+            }
             Self::External(external) => {
                 external.check().map_err(|e| e.within("external"))?;
                 external.absolutise(directory);
@@ -230,6 +238,7 @@ impl TimingConfig {
             Self::Polynomial(_) => "polynomial",
             Self::Roofline(_) => "roofline",
             Self::External(_) => "external",
+            Self::Operators(_) => "operators",
             Self::Preset(TimingPreset::Mocker) => "polynomial (mocker)",
             Self::Table(_) => "table",
         }
@@ -255,6 +264,7 @@ impl TimingConfig {
             }
             Self::Roofline(c) => Arc::new(Roofline::new(c, deployment)?),
             Self::External(c) => External::start(c, deployment)?,
+            Self::Operators(c) => Arc::new(Operators::new(c, deployment)?),
             Self::Preset(TimingPreset::Mocker) => Arc::new(Polynomial::new(
                 PrefillPolynomial::MOCKER,
                 DecodePolynomial::MOCKER,

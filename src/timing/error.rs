@@ -50,6 +50,18 @@ pub enum TimingError {
         /// The kind of pass.
         kind: &'static str,
     },
+    /// A question outside of what was measured, which the scenario refuses.
+    #[error(
+        "{part} at {at} is outside of what was measured, and `{field}` is `refuse`; expected a pass within, or `clamp` or `extrapolate`"
+    )]
+    Refused {
+        /// The part of the pass.
+        part: &'static str,
+        /// Where, as `name=value` pairs.
+        at: String,
+        /// The field that decides.
+        field: &'static str,
+    },
 }
 
 fn quoted(told: &str) -> String {

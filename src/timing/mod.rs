@@ -12,6 +12,7 @@ pub(crate) mod error;
 pub(crate) mod evidence;
 pub(crate) mod external;
 pub(crate) mod fixed;
+pub(crate) mod operators;
 pub(crate) mod polynomial;
 pub(crate) mod pricer;
 pub(crate) mod pricing;
