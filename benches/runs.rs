@@ -27,10 +27,13 @@ struct Case {
     stepwise: bool,
 }
 
-/// A scenario from defaults and assignments.
+/// A scenario from defaults and assignments. Passes are priced by polynomials unless these say otherwise.
 fn scenario(base: &Scenario, assignments: &[&str]) -> Scenario {
-    let assignments: Vec<_> =
-        assignments.iter().map(|text| Assignment::parse(text).expect("written here")).collect();
+    let assignments: Vec<_> = ["timing.preset=mocker"]
+        .iter()
+        .chain(assignments)
+        .map(|text| Assignment::parse(text).expect("written here"))
+        .collect();
     base.with(&assignments).and_then(|s| Ok(s.resolve(Path::new(""))?)).expect("written here")
 }
 
@@ -81,6 +84,24 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
         let room = ["engine.vllm.num_gpu_blocks=36000000", "engine.vllm.max_model_len=600000"];
         let load = closed_loop(users, 16, scale(524_288), users, &room);
         add("decode-only passes, batch", format!("{users}"), load, false);
+    }
+
+    // The same load under other timing.
+    let room = ["engine.vllm.num_gpu_blocks=36000000", "engine.vllm.max_model_len=600000"];
+    for (name, timing) in [
+        ("polynomial", "timing.preset=mocker"),
+        ("fixed", "timing.fixed.decode_ms=8"),
+        ("roofline", "timing.roofline={}"),
+    ] {
+        let deployment = [
+            timing,
+            "model=llama-3.1-8b",
+            "accelerator=h100-sxm",
+            "engine.vllm.allow_overcommit=true",
+        ];
+        let all = [&room[..], &deployment].concat();
+        let load = closed_loop(256, 16, scale(524_288), 256, &all);
+        add("decode-only passes @ 256, timing by", name.to_owned(), load, false);
     }
 
     let growing = [1000, 10_000, 100_000, 1_000_000];

@@ -36,7 +36,7 @@ impl Scenario {
             self.accelerator = Some(AcceleratorConfig::named(name));
         }
         if model.is_some() || accelerator.is_some() {
-            if !self.timing.as_ref().is_some_and(TimingConfig::follows_the_model) {
+            if !self.timing.as_ref().is_some_and(TimingConfig::is_general) {
                 self.timing = None;
             }
             let super::EngineConfig::Vllm(vllm) = &mut self.engine;
@@ -54,7 +54,9 @@ impl Scenario {
 
     /// Fills in `model`, `accelerator`, `timing` and what follows from them.
     pub(super) fn resolve_deployment(&mut self, directory: &Path) -> Result<(), ConfigError> {
-        if self.model.is_none() && self.accelerator.is_none() && self.timing.is_none() {
+        let timing = self.timing.clone().unwrap_or_default();
+        let timing = timing.resolve(directory).map_err(|e| e.within("timing"))?;
+        if self.model.is_none() && self.accelerator.is_none() && timing.follows_the_model() {
             self.model = Some(ModelConfig::named(MODEL));
             self.accelerator = Some(AcceleratorConfig::named(ACCELERATOR));
         }
@@ -69,7 +71,6 @@ impl Scenario {
             (*accelerator, data_sheet) = (resolved.0, Some(resolved.1));
         }
         self.parallel.check().map_err(|e| e.within("parallel"))?;
-        let timing = self.timing.clone().unwrap_or_default();
         if timing.follows_the_model() {
             for (field, is_missing) in
                 [("model", shape.is_none()), ("accelerator", data_sheet.is_none())]
@@ -83,7 +84,7 @@ impl Scenario {
                 }
             }
         }
-        self.timing = Some(timing.resolve(directory).map_err(|e| e.within("timing"))?);
+        self.timing = Some(timing);
         let parallel = self.parallel;
         let super::EngineConfig::Vllm(vllm) = &mut self.engine;
         vllm.check_ranges().map_err(|e| e.within("engine.vllm"))?;

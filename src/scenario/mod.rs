@@ -46,9 +46,9 @@ pub struct Scenario {
     pub(crate) seed: u64,
     /// The requests.
     pub(crate) workload: WorkloadConfig,
-    /// The model that is served. Without `model`, `accelerator` and `timing`: `llama-3.1-8b`.
+    /// The model that is served. Without `model` and `accelerator`, and with no timing but `roofline`: `llama-3.1-8b`.
     pub(crate) model: Option<ModelConfig>,
-    /// What it is served on. Without `model`, `accelerator` and `timing`: `h100-sxm`.
+    /// What it is served on. Without `model` and `accelerator`, and with no timing but `roofline`: `h100-sxm`.
     pub(crate) accelerator: Option<AcceleratorConfig>,
     /// How one engine is spread over several accelerators.
     pub(crate) parallel: Parallel,

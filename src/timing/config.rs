@@ -55,6 +55,19 @@ pub(crate) enum TimingConfig {
     Table(TableConfig),
 }
 
+/// What a pass outside of the measurements costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outside {
+    /// Nothing: the run ends with an error.
+    Refuse,
+    /// As much as the nearest pass inside.
+    Clamp,
+    /// The trend of the nearest measurements, continued.
+    #[default]
+    Extrapolate,
+}
+
 /// Named timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -228,6 +241,11 @@ impl TimingConfig {
     /// Whether prices follow from the model and the accelerator of the scenario.
     pub(crate) fn follows_the_model(&self) -> bool {
         matches!(self, Self::Roofline(_))
+    }
+
+    /// Whether it prices other models and accelerators than one.
+    pub(crate) fn is_general(&self) -> bool {
+        matches!(self, Self::Roofline(_) | Self::Operators(_))
     }
 
     /// What the provider is called in reports.

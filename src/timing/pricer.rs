@@ -47,7 +47,7 @@ impl HostTime {
 }
 
 /// How the answers of a provider become the price of a pass.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pricing {
     /// For passes with both kinds of work.
     pub(crate) mixed: MixedRule,
@@ -56,6 +56,8 @@ pub(crate) struct Pricing {
     pub(crate) graph_sizes: Vec<u32>,
     /// Drafting, for each pass that verifies drafts.
     pub(crate) draft_ms: f64,
+    /// What its decode passes cost is added to that.
+    pub(crate) draft: Option<Arc<dyn TimingProvider>>,
     /// Factors on the provider's answers, drafting excepted; the evidence is of the answers themselves.
     pub(crate) corrections: Option<Arc<Corrections>>,
 }
@@ -124,12 +126,12 @@ impl PassPricer {
                 self.evidence.begin(PassKind::Decode);
                 let padded = self.padded(decode);
                 let factor = self.factor(PassKind::Decode, decode.requests.into());
-                self.decode_ms(&padded)? * factor + self.draft_ms(decode)
+                self.decode_ms(&padded)? * factor + self.draft_ms(decode)?
             }
             (false, false) => {
                 self.evidence.begin(PassKind::Mixed);
                 let parts = self.mixed(prefill, decode)?;
-                parts.prefill_ms + parts.decode_ms + self.draft_ms(decode)
+                parts.prefill_ms + parts.decode_ms + self.draft_ms(decode)?
             }
         };
         // The one place where time is rounded.
@@ -159,12 +161,19 @@ impl PassPricer {
     }
 
     /// Drafting happens before a pass that verifies drafts.
-    fn draft_ms(&mut self, decode: &DecodeWork) -> f64 {
-        if self.pricing.draft_ms == 0.0 || decode.query_tokens == u64::from(decode.requests) {
-            return 0.0;
+    fn draft_ms(&mut self, decode: &DecodeWork) -> Result<f64, TimingError> {
+        if decode.query_tokens == u64::from(decode.requests) {
+            return Ok(0.0);
         }
-        self.evidence.note(Part::Draft, Origin::Analytic, self.pricing.draft_ms);
-        self.pricing.draft_ms
+        let Pricing { draft_ms, draft, .. } = &self.pricing;
+        if *draft_ms > 0.0 {
+            self.evidence.note(Part::Draft, Origin::Analytic, *draft_ms);
+        }
+        let Some(provider) = draft else { return Ok(*draft_ms) };
+        let work = DecodeWork { query_tokens: decode.requests.into(), ..*decode };
+        let asked = |evidence: &mut Evidence| provider.decode(&work, evidence);
+        let ms = self.evidence.noting_as(Part::Draft, asked)?;
+        Ok(draft_ms + checked(ms, &PrefillWork::default(), &work)?)
     }
 
     fn prefill_ms(&mut self, work: &PrefillWork) -> Result<f64, TimingError> {
@@ -384,6 +393,20 @@ mod tests {
         let mut drafts = DecodeWork::default();
         drafts.add(4, 16);
         assert_eq!(pricer.price(&no_prefill, &drafts), Ok(SimDuration::from_ns(6_000_000)));
+    }
+
+    #[test]
+    fn a_draft_pass_may_have_a_price_of_its_own() {
+        let draft: Arc<dyn TimingProvider> =
+            Arc::new(Fixed { prefill_ms: 0.0, decode_ms: 0.5, mixed_ms: None });
+        let pricing = Pricing { draft_ms: 3.0, draft: Some(draft), ..Pricing::default() };
+        let mut pricer = pricer(None, HostTime::Added(0.0)).with_pricing(pricing);
+        let mut decode = DecodeWork::default();
+        decode.add(4, 100);
+        let none = PrefillWork::default();
+        assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(7_500_000)));
+        let drafting = &pricer.evidence().to_json()["decode_only"]["draft"]["analytic"];
+        assert_eq!((&drafting["count"], &drafting["ms"]), (&2.into(), &3.5.into()));
     }
 
     #[test]

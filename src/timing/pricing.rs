@@ -6,9 +6,12 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::TimingProvider;
 use super::corrections::Corrections;
 use super::error::{LONGEST_PASS_MS, ProfileError};
 use super::pricer::{MixedRule, Pricing};
+use super::table::Table;
+use super::table::config::TableConfig;
 use crate::base::config::ConfigError;
 
 /// How a provider's answers become the price of a pass.
@@ -19,6 +22,9 @@ pub(crate) struct PricingConfig {
     pub(crate) mixed: MixedRule,
     /// Drafting, in each pass that verifies drafts, in ms.
     pub(crate) draft_ms: f64,
+    /// A timing table whose decode rows are draft passes: added to `draft_ms` for the requests that decode and their
+    /// KV.
+    pub(crate) draft_table: Option<PathBuf>,
     /// Whether a pass that only decodes runs at the next batch size that a CUDA graph was captured for. Figures
     /// measured on an engine contain that already.
     pub(crate) cudagraph_padding: bool,
@@ -57,7 +63,7 @@ impl PricingConfig {
         } else if self.cudagraph_padding {
             resolved.cudagraph_capture_sizes = Some(vllm_sizes(running_max));
         }
-        if let Some(path) = &mut resolved.corrections {
+        for path in [&mut resolved.corrections, &mut resolved.draft_table].into_iter().flatten() {
             let joined = directory.join(&path);
             *path = std::path::absolute(&joined).unwrap_or(joined);
         }
@@ -71,10 +77,15 @@ impl PricingConfig {
     pub(crate) fn pricing(&self) -> Result<Pricing, ProfileError> {
         let sizes = self.cudagraph_capture_sizes.clone().filter(|_| self.cudagraph_padding);
         let corrections = self.corrections.as_deref().map(Corrections::restore).transpose()?;
+        let draft = self.draft_table.clone().map(|path| {
+            let table = Table::open(&TableConfig { path, ..TableConfig::default() })?;
+            Ok::<Arc<dyn TimingProvider>, ProfileError>(Arc::new(table))
+        });
         Ok(Pricing {
             mixed: self.mixed,
             graph_sizes: sizes.unwrap_or_default(),
             draft_ms: self.draft_ms,
+            draft: draft.transpose()?,
             corrections: corrections.map(Arc::new),
         })
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::super::config::Outside;
 use super::super::error::LONGEST_PASS_MS;
 use crate::base::config::ConfigError;
 
@@ -41,19 +42,6 @@ pub(crate) enum OperatorsFormat {
     LlmservingsimV0,
     /// `aiconfigurator`: Parquet files of kernels, of any model.
     Aiconfigurator,
-}
-
-/// What a place outside of the measurements costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Outside {
-    /// Nothing: the run ends with an error.
-    Refuse,
-    /// As much as the nearest place inside.
-    Clamp,
-    /// The trend of the nearest two measurements, continued; at least 0.
-    #[default]
-    Extrapolate,
 }
 
 impl Default for OperatorsConfig {
@@ -95,9 +83,9 @@ impl OperatorsConfig {
     }
 
     /// Takes a relative folder as one of `directory`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for scenarios that are read from a file"))]
     pub(crate) fn absolutise(&mut self, directory: &Path) {
-        self.path = directory.join(&self.path);
+        let path = directory.join(&self.path);
+        self.path = std::path::absolute(&path).unwrap_or(path);
     }
 }
 

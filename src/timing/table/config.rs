@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::super::config::Outside;
 use super::super::error::LONGEST_PASS_MS;
 use crate::base::config::ConfigError;
 
@@ -43,19 +44,6 @@ pub(crate) enum Selected {
     Text(String),
 }
 
-/// What a pass outside of the measurements costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Outside {
-    /// Nothing: the run ends with an error.
-    Refuse,
-    /// As much as the nearest pass inside.
-    Clamp,
-    /// The trend of the nearest measurements, continued.
-    #[default]
-    Extrapolate,
-}
-
 /// What becomes of rows with equal coordinates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -88,7 +76,8 @@ impl TableConfig {
 
     /// Makes a relative path start at `directory`.
     pub(crate) fn absolutise(&mut self, directory: &Path) {
-        self.path = directory.join(&self.path);
+        let path = directory.join(&self.path);
+        self.path = std::path::absolute(&path).unwrap_or(path);
     }
 }
 

@@ -46,7 +46,7 @@ fn walk(
             return add(path, "choice", Some(choices.join(", ")), default, fields);
         }
         for option in options.iter().filter(|option| option["type"] != "null") {
-            walk(schema, option, path, None, fields);
+            walk(schema, option, path, default.filter(|default| default.is_null()), fields);
         }
         return;
     }
@@ -64,6 +64,7 @@ fn walk(
         Some("number") => "number",
         Some("boolean") => "boolean",
         Some("array") => "list",
+        Some("object") if node.get("additionalProperties").is_some() => "map",
         kind => panic!("{path} is a {kind:?}"),
     };
     let choices = (kind == "boolean").then(|| "`true`, `false`".to_owned());
@@ -94,6 +95,7 @@ fn shown(value: &Value) -> String {
         Value::String(text) if text.is_empty() => "required".to_owned(),
         Value::String(text) => format!("`{text}`"),
         Value::Bool(value) => format!("`{value}`"),
+        Value::Object(map) if map.is_empty() => "none".to_owned(),
         Value::Array(list) if list.is_empty() => "required".to_owned(),
         Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
         _ => panic!("{value} is no value of a field"),
@@ -114,8 +116,9 @@ fn the_scenario_page_agrees_with_the_schema() {
         let &[name, kind, _unit, accepted, default, meaning] = row.as_slice() else { panic!() };
         let name = spans(name)[0];
         assert!(!meaning.is_empty(), "{name}");
-        let kind =
-            ["text", "integer", "number", "boolean", "choice", "list"].iter().find(|k| **k == kind);
+        let kind = ["text", "integer", "number", "boolean", "choice", "list", "map"]
+            .iter()
+            .find(|k| **k == kind);
         let kind = kind.unwrap_or_else(|| panic!("{name}: no such type"));
         let choices = ["boolean", "choice"].contains(kind).then(|| accepted.to_owned());
         let field = Field { kind, choices, default: default.to_owned() };
@@ -131,8 +134,10 @@ fn the_scenario_page_agrees_with_the_schema() {
 }
 
 /// Fields that only stand together with others.
-const WHOLES: [(&str, &str); 3] = [
+const WHOLES: [(&str, &str); 5] = [
     ("timing.external", "{command: [sh]}"),
+    ("timing.operators", "{path: folder}"),
+    ("timing.table", "{path: table.csv}"),
     (
         "model.shape",
         "{name: m, num_hidden_layers: 4, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2, \
