@@ -10,8 +10,6 @@
 //! measured: the attention of T new tokens behind P is f(T + P) - f(P), at least f(T), with f that
 //! of whole prompts; beyond the longest of them f grows with the square. Both count as interpolated.
 
-#![cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "reads Parquet"))]
-
 use std::path::Path;
 
 use super::super::config::Deployment;
@@ -25,22 +23,7 @@ use crate::model::shape::{DataType, ModelShape};
 /// Reads the folder.
 ///
 /// # Errors
-/// A file that cannot be used, a model that the files do not cover, or a build without Parquet.
-#[cfg(not(feature = "parquet"))]
-pub(super) fn load(
-    config: &OperatorsConfig,
-    _deployment: &Deployment<'_>,
-) -> Result<Tables, ProfileError> {
-    let what = "holds Parquet files, which are read by a servesim that was built with the feature `parquet` \
-                (cargo build --features parquet)";
-    Err(ProfileError::file(&config.path, what))
-}
-
-/// Reads the folder.
-///
-/// # Errors
 /// A file that cannot be used, or a model that the files do not cover.
-#[cfg(feature = "parquet")]
 pub(super) fn load(
     config: &OperatorsConfig,
     deployment: &Deployment<'_>,
@@ -169,7 +152,6 @@ struct Gemm<'a> {
     outside: Outside,
 }
 
-#[cfg(feature = "parquet")]
 impl<'a> Gemm<'a> {
     fn read(path: &'a Path, model: &ModelShape, outside: Outside) -> Result<Self, ProfileError> {
         let mut products = Vec::new();
@@ -224,14 +206,17 @@ struct Kernel {
     row: u64,
 }
 
-/// Attention kernels of the model's KV type without a window, of the heads nearest to those on one of `size`
-/// devices; and those heads, and the model's own.
-#[cfg(feature = "parquet")]
-fn kernels(
-    path: &Path,
-    model: &ModelShape,
-    size: u32,
-) -> Result<(Vec<Kernel>, [f64; 3], [f64; 3]), ProfileError> {
+/// Attention kernels of one kind of heads. Heads are the query heads, the KV heads and the head width.
+struct Kernels {
+    all: Vec<Kernel>,
+    /// What was measured.
+    near: [f64; 3],
+    /// What one device has of the model.
+    own: [f64; 3],
+}
+
+/// The kernels over the model's KV type without a window, of the heads nearest to those on one of `size` devices.
+fn kernels(path: &Path, model: &ModelShape, size: u32) -> Result<Kernels, ProfileError> {
     let kv_type = type_name(model.kv_type);
     let mut kernels = Vec::new();
     let numbers = [
@@ -269,24 +254,23 @@ fn kernels(
         return Err(ProfileError::file(path, what));
     };
     kernels.retain(|kernel| kernel.heads.iter().zip(near).all(|(a, b)| (a - b).abs() < 0.5));
-    Ok((kernels, near, own))
+    Ok(Kernels { all: kernels, near, own })
 }
 
 /// Attention of prompts in one layer. Other heads than the model's count by query heads times head width.
-#[cfg(feature = "parquet")]
 fn context(
     path: &Path,
     model: &ModelShape,
     size: u32,
     outside: Outside,
 ) -> Result<Grid<2>, ProfileError> {
-    let (kernels, near, own) = kernels(path, model, size)?;
+    let Kernels { all: kernels, near, own } = kernels(path, model, size)?;
     let points: Vec<Point<1>> = (kernels.iter())
         .filter(|kernel| (kernel.requests - 1.0).abs() < 0.5)
         .map(|kernel| Point { at: [kernel.tokens], ms: kernel.ms, line: kernel.row })
         .collect();
     let whole = Grid::new(path, points.clone(), outside)?;
-    let grid = behind_past(path, &whole, points, outside)?;
+    let grid = behind_past(path, &whole, &points, outside)?;
     let factor = own[0] * own[2] / (near[0] * near[2]);
     Ok(if heads_are(near, own) { grid } else { grid.times(factor).derived() })
 }
@@ -295,7 +279,7 @@ fn context(
 fn behind_past(
     path: &Path,
     whole: &Curve,
-    points: Vec<Point<1>>,
+    points: &[Point<1>],
     outside: Outside,
 ) -> Result<Grid<2>, ProfileError> {
     let longest = points.iter().map(|point| point.at[0]).fold(1.0, f64::max);
@@ -304,10 +288,10 @@ fn behind_past(
         whole.at([tokens.min(longest)]).ms * beyond * beyond
     };
     let mut rows = Vec::with_capacity(points.len() * (points.len() + 1));
-    for new in &points {
+    for new in points {
         let [tokens] = new.at;
         rows.push(Point { at: [tokens, 0.0], ms: new.ms, line: new.line });
-        for past in &points {
+        for past in points {
             let [past] = past.at;
             let ms = (time(tokens + past) - time(past)).max(new.ms);
             rows.push(Point { at: [tokens, past], ms, line: new.line });
@@ -318,14 +302,13 @@ fn behind_past(
 
 /// Attention of decodes in one layer. Other heads than the model's count by KV heads times head width: a
 /// kernel over so many KV bytes.
-#[cfg(feature = "parquet")]
 fn generation(
     path: &Path,
     model: &ModelShape,
     size: u32,
     outside: Outside,
 ) -> Result<Grid<2>, ProfileError> {
-    let (kernels, near, own) = kernels(path, model, size)?;
+    let Kernels { all: kernels, near, own } = kernels(path, model, size)?;
     let factor = near[1] * near[2] / (own[1] * own[2]);
     let points = (kernels.iter())
         .map(|k| Point { at: [k.requests, k.tokens * factor], ms: k.ms, line: k.row })
@@ -339,7 +322,6 @@ fn heads_are(near: [f64; 3], own: [f64; 3]) -> bool {
 }
 
 /// One all-reduce of the residual stream as a captured graph runs it, over tokens.
-#[cfg(feature = "parquet")]
 fn all_reduce(
     path: &Path,
     model: &ModelShape,
@@ -366,7 +348,6 @@ fn all_reduce(
     Grid::new(path, points, outside)
 }
 
-#[cfg(feature = "parquet")]
 mod parquet {
     //! Columns of a Parquet file.
 
@@ -491,12 +472,12 @@ mod tests {
             .collect();
         let path = Path::new("attention");
         let whole = Grid::new(path, points.clone(), Outside::Extrapolate).unwrap();
-        let grid = behind_past(path, &whole, points, Outside::Extrapolate).unwrap();
+        let grid = behind_past(path, &whole, &points, Outside::Extrapolate).unwrap();
         let fresh = grid.at([2.0, 0.0]);
         assert_eq!((fresh.ms, fresh.origin), (4.0, Origin::Exact));
         // 4^2 - 2^2 within, (2 + 4)^2 - 4^2 beyond the longest.
         let behind = grid.at([2.0, 2.0]);
         assert_eq!((behind.ms, behind.origin), (12.0, Origin::Interpolated));
-        assert_eq!(grid.at([2.0, 4.0]).ms, 20.0);
+        assert!((grid.at([2.0, 4.0]).ms - 20.0).abs() < 1e-12);
     }
 }

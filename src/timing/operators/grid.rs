@@ -152,7 +152,7 @@ impl<const N: usize> Grid<N> {
         let step: usize = self.axes[axis + 1..].iter().map(Vec::len).product();
         let mut filled = false;
         let mut known: Vec<usize> = Vec::with_capacity(length);
-        for start in (0..self.values.len()).filter(|index| (index / step) % length == 0) {
+        for start in (0..self.values.len()).filter(|index| (index / step).is_multiple_of(length)) {
             let at = |place: usize| start + place * step;
             known.clear();
             known.extend((0..length).filter(|&place| self.rests[at(place)] != Rest::Nothing));

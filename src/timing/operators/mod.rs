@@ -9,9 +9,11 @@
 //! Dense work is looked up once, over all tokens: a mixed pass is one forward by construction. Attention of a
 //! mixed pass is looked up where it was measured so, and else that of its prompts and its decodes are added.
 //!
-//! Layouts of folders: [`own`], [`llmservingsim`], [`llmservingsim_v0`], [`aiconfigurator`]. Each makes
+//! Layouts of folders: [`own`], [`llmservingsim`], [`llmservingsim_v0`] and, with the feature `parquet`,
+//! `aiconfigurator`. Each makes
 //! [`Tables`], per pass and in ms.
 
+#[cfg(feature = "parquet")]
 mod aiconfigurator;
 pub(crate) mod config;
 mod grid;
@@ -148,7 +150,14 @@ impl Operators {
             OperatorsFormat::Own => own::load(config, deployment)?,
             OperatorsFormat::Llmservingsim => llmservingsim::load(config, deployment)?,
             OperatorsFormat::LlmservingsimV0 => llmservingsim_v0::load(config, deployment)?,
+            #[cfg(feature = "parquet")]
             OperatorsFormat::Aiconfigurator => aiconfigurator::load(config, deployment)?,
+            #[cfg(not(feature = "parquet"))]
+            OperatorsFormat::Aiconfigurator => {
+                let what = "holds Parquet files, which are read by a servesim that was built with the feature \
+                            `parquet` (cargo build --features parquet)";
+                return Err(ProfileError::file(&config.path, what));
+            }
         };
         let uneven_kv = match (config.uneven_kv, tables.uneven_kv) {
             (false, _) => 0.0,
@@ -216,20 +225,20 @@ impl Operators {
         decode: &DecodeWork,
         pass: &mut Pass<'_>,
     ) -> Result<(), TimingError> {
-        let [new, past] = as_one_request(prefill);
+        let [new, behind] = as_one_request(prefill);
         let [requests, kv] = self.as_even(decode);
         if new > 0.0
             && requests > 0.0
             && let Some(mixed) = &self.attention.mixed
         {
-            let found = mixed.at([new, past, requests, kv]);
+            let found = mixed.at([new, behind, requests, kv]);
             return pass.found(Part::MixedAttention, found, || {
-                format!("new={new:.0} past={past:.0} requests={requests} kv_mean={kv:.0}")
+                format!("new={new:.0} past={behind:.0} requests={requests} kv_mean={kv:.0}")
             });
         }
         if new > 0.0 {
-            let found = self.attention.prefill.at([new, past]);
-            pass.found(Part::PrefillAttention, found, || format!("new={new:.0} past={past:.0}"))?;
+            let found = self.attention.prefill.at([new, behind]);
+            pass.found(Part::PrefillAttention, found, || format!("new={new:.0} past={behind:.0}"))?;
         }
         if requests > 0.0 {
             let found = self.attention.decode.at([requests, kv]);
