@@ -67,6 +67,8 @@ impl ExternalConfig {
     pub(crate) fn absolutise(&mut self, directory: &Path) {
         let folder =
             self.directory.take().map_or_else(|| directory.to_owned(), |d| directory.join(d));
+        // The current folder has no name.
+        let folder = Path::new(".").join(folder);
         self.directory = Some(std::path::absolute(&folder).unwrap_or(folder));
     }
 }

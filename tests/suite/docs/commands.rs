@@ -122,14 +122,20 @@ fn recorded_cases() -> Option<PathBuf> {
 
 /// Whether a command needs what is not there; then it says so.
 fn must_be_skipped(command: &str, page: &Path) -> bool {
-    let skipped = command.contains("tests/conformance") && recorded_cases().is_none();
-    if skipped {
+    let missing = if command.contains("tests/conformance") && recorded_cases().is_none() {
+        Some("recorded cases")
+    } else if command.contains("python3") && Command::new("python3").arg("-V").output().is_err() {
+        Some("Python")
+    } else {
+        None
+    };
+    if let Some(missing) = missing {
         #[expect(clippy::print_stderr, reason = "a skipped command must say so")]
         {
-            eprintln!("skipped: {}: `{command}`: no recorded cases", page.display());
+            eprintln!("skipped: {}: `{command}`: no {missing}", page.display());
         }
     }
-    skipped
+    missing.is_some()
 }
 
 /// Runs the commands of a page; gives its lines with the output that the commands printed in the

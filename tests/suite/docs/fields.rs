@@ -240,7 +240,10 @@ fn the_page_of_traces_has_the_same_fields_and_defaults() {
 }
 
 /// Flags and values that change their field.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 10] = [
+    ("--model", "qwen3-8b"),
+    ("--gpu", "h200-sxm"),
+    ("--tp", "2"),
     ("--seed", "5"),
     ("--warmup", "10"),
     ("--window", "1:2"),
