@@ -26,6 +26,8 @@ pub(super) enum Command {
     Conform(ConformArgs),
     /// List known models and accelerators, describe one, or derive the KV memory of a deployment.
     Presets(PresetsArgs),
+    /// Learn from observed passes by how much prices are off, for `pricing.corrections`.
+    Calibrate(CalibrateArgs),
     /// Print the JSON Schema of scenario files.
     Schema,
 }
@@ -120,6 +122,24 @@ pub(super) struct ConformArgs {
     /// Print only what differs, and the total.
     #[arg(long, short)]
     pub(super) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CalibrateArgs {
+    /// Observed passes, as CSV or JSON lines: kind, tokens or requests, `observed_ms`, `predicted_ms`.
+    pub(super) observations: PathBuf,
+    /// Where the corrections go, as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub(super) out: PathBuf,
+    /// Observations that make a factor of their own.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(super) observations_min: u64,
+    /// The smallest factor.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.5)]
+    pub(super) factor_min: f64,
+    /// The largest factor.
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    pub(super) factor_max: f64,
 }
 
 #[derive(Debug, clap::Args)]

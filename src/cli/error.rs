@@ -10,6 +10,7 @@ use crate::kernel::error::RunError;
 use crate::model::hugging_face::HuggingFaceError;
 use crate::model::memory::MemoryError;
 use crate::scenario::ScenarioError;
+use crate::timing::error::ProfileError;
 
 /// A command that came to no end.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,8 @@ pub(super) enum CliError {
     Config { path: PathBuf, cause: ConfigError },
     #[error(transparent)]
     Run(#[from] RunError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     #[error(transparent)]
     Conform(#[from] ConformError),
     #[error(transparent)]

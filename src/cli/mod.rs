@@ -5,6 +5,7 @@
 //! and nowhere else.
 
 mod args;
+mod calibrate;
 mod conform;
 mod error;
 mod log;
@@ -53,6 +54,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
         Command::Presets(args) => presets::presets(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Schema => {
             let schema = crate::scenario::json_schema();
             let text = serde_json::to_string_pretty(&schema).expect("a schema is plain data");

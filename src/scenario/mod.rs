@@ -77,7 +77,7 @@ pub(crate) enum WorkloadConfig {
 }
 
 /// The engines.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ClusterConfig {
     /// Engines that share the requests, each in its turn; from 1 to 4096. Absent: `data_parallel_size`, of which it
@@ -165,12 +165,6 @@ impl Default for Scenario {
 impl Default for WorkloadConfig {
     fn default() -> Self {
         Self::Trace(TraceConfig::default())
-    }
-}
-
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        Self { engines: None }
     }
 }
 

@@ -129,12 +129,6 @@ impl Origin {
             Self::Analytic => "analytic",
         }
     }
-
-    /// The weaker of two origins: what a figure made of both rests on.
-    #[must_use]
-    pub(crate) fn or_weaker(self, other: Self) -> Self {
-        self.max(other)
-    }
 }
 
 /// Answers of one kind and the time they priced.
@@ -261,6 +255,7 @@ impl Evidence {
     }
 
     /// Answers of an origin, over all passes and parts.
+    #[cfg(test)]
     pub(crate) fn total(&self, origin: Origin) -> Answers {
         let mut total = Answers::default();
         for answers in self.counts.iter().flatten().map(|parts| parts[origin as usize]) {

@@ -143,6 +143,16 @@ impl From<AnswerOrigin> for Origin {
     }
 }
 
+/// A line of the program.
+#[derive(Deserialize)]
+struct Reply {
+    id: u64,
+    #[serde(default)]
+    answers: Vec<Answer>,
+    #[serde(default)]
+    error: Option<String>,
+}
+
 /// Answers that are kept at once, about 100 MB of them; then they are all dropped.
 const KEPT_MAX: usize = 1 << 20;
 
@@ -230,14 +240,6 @@ impl Conversation {
         let id = self.questions;
         let texts: Vec<Value> = queries.iter().map(|query| query.to_json()).collect();
         let line = self.child.ask(&json!({ "id": id, "queries": texts }).to_string())?;
-        #[derive(Deserialize)]
-        struct Reply {
-            id: u64,
-            #[serde(default)]
-            answers: Vec<Answer>,
-            #[serde(default)]
-            error: Option<String>,
-        }
         let shown = || shortened(&line);
         let reply: Reply = serde_json::from_str(&line).map_err(|error| {
             format!("said {}, expected {{\"id\": {id}, \"answers\": [...]}} ({error})", shown())

@@ -50,7 +50,7 @@ struct Lead {
 
 impl Lead {
     fn of(computed_tokens: u32, pass: u64, member: Member) -> Self {
-        Self { ahead: i64::from(computed_tokens) - pass as i64, member }
+        Self { ahead: i64::from(computed_tokens) - pass.cast_signed(), member }
     }
 
     /// Whether it says where its member stands now: who left may have come back.
@@ -155,7 +155,7 @@ impl SteadySet {
     pub(super) fn longest_kv_tokens(&mut self, pass: u64, arena: &Arena) -> u32 {
         while let Some(&lead) = self.leads.peek() {
             if lead.is_valid(arena) {
-                return (lead.ahead + pass as i64) as u32;
+                return (lead.ahead + pass.cast_signed()) as u32;
             }
             self.leads.pop();
         }

@@ -101,8 +101,9 @@ fn least_squares(
         for row in 0..size {
             if row != pivot {
                 let factor = matrix[row][pivot] / matrix[pivot][pivot];
-                for column in pivot..=size {
-                    matrix[row][column] -= factor * matrix[pivot][column];
+                let pivot_row = matrix[pivot].clone();
+                for (cell, above) in matrix[row].iter_mut().zip(pivot_row).skip(pivot) {
+                    *cell -= factor * above;
                 }
             }
         }

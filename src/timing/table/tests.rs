@@ -1,5 +1,6 @@
 //! The provider as a whole: files in, prices and evidence out.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
@@ -157,7 +158,7 @@ fn past_tokens_and_batches_are_axes_of_prefill() {
         (3, 500, 0, 8),
         (3, 100, 1000, 5),
     ] {
-        rows += &format!("prefill,{requests},{new},{past},{ms}\n");
+        writeln!(rows, "prefill,{requests},{new},{past},{ms}").unwrap();
     }
     let table = table(&rows);
     assert_eq!(ns(&table, (prefill(1, 200, 0), none().1)), 4_000_000);
@@ -592,10 +593,10 @@ fn splitwise() -> Option<String> {
         let count = |at: usize| record[at].parse::<u64>().unwrap();
         let (prompt, batch, output) = (count(2), count(3), count(4));
         let identity = format!("{},{},{}", &record[0], &record[1], &record[10]);
-        rows += &format!("{identity},prefill,{batch},{},,,{}\n", batch * prompt, &record[7]);
+        writeln!(rows, "{identity},prefill,{batch},{},,,{}", batch * prompt, &record[7]).unwrap();
         // The mean decode pass of a batch has half of its output behind it.
         let kv = batch * (prompt + output / 2);
-        rows += &format!("{identity},decode,,,{batch},{kv},{}\n", &record[8]);
+        writeln!(rows, "{identity},decode,,,{batch},{kv},{}", &record[8]).unwrap();
     }
     Some(rows)
 }
