@@ -16,7 +16,7 @@ use super::super::config::Deployment;
 use super::super::error::ProfileError;
 use super::config::{OperatorsConfig, Outside};
 use super::grid::{Curve, Grid, Point};
-use super::{Attention, Collectives, Tables, field};
+use super::{Attention, Collectives, SeveralPrompts, Tables, field};
 use crate::base::config::ConfigError;
 use crate::model::shape::{DataType, ModelShape};
 
@@ -60,6 +60,7 @@ pub(super) fn load(
         )?
         .times(layers),
         mixed: None,
+        several_prompts: SeveralPrompts::AsMuchWork,
     };
     let collectives = if size == 1 {
         None

@@ -10,7 +10,9 @@ use super::super::config::Deployment;
 use super::super::error::ProfileError;
 use super::config::OperatorsConfig;
 use super::own::{by_operator, curve};
-use super::{AttentionPoints, Tables, collectives_over_links, field, layers, rows};
+use super::{
+    Attention, AttentionPoints, SeveralPrompts, Tables, collectives_over_links, field, layers, rows,
+};
 
 /// The operators over tokens, and how often a layer, or the pass, runs each.
 const DENSE: [(&str, f64, bool); 9] = [
@@ -96,7 +98,10 @@ pub(super) fn load(
     })?;
     Ok(Tables {
         dense,
-        attention: attention.of_layers(&path, layers, outside)?,
+        attention: Attention {
+            several_prompts: SeveralPrompts::Together,
+            ..attention.of_layers(&path, layers, outside)?
+        },
         per_request,
         experts: None,
         collectives: collectives_over_links(deployment),

@@ -10,7 +10,7 @@ use super::super::error::ProfileError;
 use super::config::OperatorsConfig;
 use super::grid::{Grid, Point};
 use super::own::{curve, unknown};
-use super::{Attention, Tables, collectives_over_links, field, layers, rows};
+use super::{Attention, SeveralPrompts, Tables, collectives_over_links, field, layers, rows};
 
 /// Whose time a row of `layers.csv` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,7 @@ pub(super) fn load(
             prefill: prefill.times(layers),
             decode: decode.times(layers),
             mixed: None,
+            several_prompts: SeveralPrompts::AsMuchWork,
         },
         per_request,
         experts: None,

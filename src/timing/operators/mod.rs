@@ -67,6 +67,17 @@ struct Attention {
     decode: Grid<2>,
     /// Over both.
     mixed: Option<Grid<4>>,
+    /// What several prompts are looked up at.
+    several_prompts: SeveralPrompts,
+}
+
+/// What several prompts of a pass are looked up at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SeveralPrompts {
+    /// The one prompt that is as much work.
+    AsMuchWork,
+    /// Their new tokens and their past tokens, added up: the measurements mean all requests together.
+    Together,
 }
 
 /// Measurements of attention, by what was in the pass.
@@ -120,6 +131,7 @@ impl AttentionPoints {
             prefill: Grid::new(path, self.prefill, outside)?.times(layers),
             decode: Grid::new(path, self.decode, outside)?.times(layers),
             mixed,
+            several_prompts: SeveralPrompts::AsMuchWork,
         })
     }
 }
@@ -171,13 +183,14 @@ impl Operators {
             }
         };
         let scale = config.scale;
-        let Attention { prefill, decode, mixed } = tables.attention;
+        let Attention { prefill, decode, mixed, several_prompts } = tables.attention;
         Ok(Self {
             dense: Curve::sum(&tables.dense).map(|curve| curve.times(scale)),
             attention: Attention {
                 prefill: prefill.times(scale),
                 decode: decode.times(scale),
                 mixed: mixed.map(|grid| grid.times(scale)),
+                several_prompts,
             },
             per_request: Curve::sum(&tables.per_request).map(|curve| curve.times(scale)),
             experts: tables.experts.map(|curve| curve.times(scale)),
@@ -225,7 +238,10 @@ impl Operators {
         decode: &DecodeWork,
         pass: &mut Pass<'_>,
     ) -> Result<(), TimingError> {
-        let [new, behind] = as_one_request(prefill);
+        let [new, behind] = match self.attention.several_prompts {
+            SeveralPrompts::AsMuchWork => as_one_request(prefill),
+            SeveralPrompts::Together => [prefill.new_tokens as f64, prefill.past_tokens as f64],
+        };
         let [requests, kv] = self.as_even(decode);
         if new > 0.0
             && requests > 0.0
