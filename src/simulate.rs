@@ -24,7 +24,7 @@ use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, Workl
 use crate::timing::TimingProvider;
 use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
-use crate::timing::pricer::{HostTime, MixedPasses, PassPricer, Pricing};
+use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricing};
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
@@ -324,10 +324,16 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
     let mixed_rule = match mixed {
         MixedPasses { one_forward: 0, two_passes: 0 } => "none occurred",
         MixedPasses { two_passes: 0, .. } => "one forward",
+        _ if scenario.pricing.mixed == MixedRule::Max => "the longer of the two parts",
         _ => "sum of the two parts",
     };
     Timing {
-        provider: timing_of(scenario).provider_name().to_owned(),
+        provider: match &scenario.pricing.corrections {
+            None => timing_of(scenario).provider_name().to_owned(),
+            Some(path) => {
+                format!("{}, corrected by {}", timing_of(scenario).provider_name(), path.display())
+            }
+        },
         mixed_rule: mixed_rule.to_owned(),
         mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
         evidence: evidence_of(engines).to_json(),

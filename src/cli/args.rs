@@ -161,6 +161,9 @@ pub(super) struct PresetsArgs {
 /// What `--memory` derives with; names and defaults are vLLM's.
 #[derive(Debug, clap::Args)]
 pub(super) struct MemoryArgs {
+    /// Without CUDA graphs, as engines before vLLM 0.21.0 reckon too.
+    #[arg(long, requires = "memory")]
+    pub(super) enforce_eager: bool,
     /// Devices that share every layer.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "memory")]
     pub(super) tp: u32,

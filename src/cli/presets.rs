@@ -232,20 +232,15 @@ fn memory(
         pipeline_parallel_size: args.pp,
         ..Parallel::default()
     };
+    parallel.check().and_then(|()| parallel.check_for(&model))?;
     let longest = model.max_position_embeddings;
-    let mut model_len = args.max_model_len.unwrap_or(longest);
-    let derive = |model_len| -> Result<KvMemory, CliError> {
-        let options = options(accelerator, args, model_len)?;
-        Ok(KvMemory::derive(&model, accelerator, &parallel, &options)?)
+    let options = options(accelerator, args, args.max_model_len.unwrap_or(longest))?;
+    let derive = match args.max_model_len {
+        Some(_) => KvMemory::derive,
+        None => KvMemory::derive_fitting,
     };
-    let mut memory = derive(model_len)?;
-    if args.max_model_len.is_none() {
-        // A window weighs more in a shorter sequence, so the first answer need not be the last.
-        while memory.usable_tokens() < u64::from(model_len) {
-            model_len = memory.usable_tokens() as u32;
-            memory = derive(model_len)?;
-        }
-    }
+    let memory = derive(&model, accelerator, &parallel, &options)?;
+    let model_len = memory.options.max_model_len;
     write!(out, "{memory}")?;
     if model_len < longest && args.max_model_len.is_none() {
         writeln!(out, "max_model_len is what fits: the model's own is {longest} tokens.")?;
@@ -283,6 +278,6 @@ fn options(
         max_model_len: model_len,
         max_num_batched_tokens: filled(engine.max_num_batched_tokens),
         max_num_seqs: filled(engine.max_num_seqs),
-        cuda_graphs: true,
+        cuda_graphs: !args.enforce_eager,
     })
 }

@@ -305,6 +305,26 @@ impl KvMemory {
         (self.blocks - 1) * u64::from(self.options.block_size)
     }
 
+    /// The same derivation for the longest sequence that fits, at most `options.max_model_len`.
+    ///
+    /// # Errors
+    /// Nothing fits.
+    pub(crate) fn derive_fitting(
+        model: &ModelShape,
+        accelerator: &Accelerator,
+        parallel: &Parallel,
+        options: &MemoryOptions,
+    ) -> Result<Self, MemoryError> {
+        let mut memory = Self::derive(model, accelerator, parallel, options)?;
+        // A window weighs more in a shorter sequence, so the first answer need not be the last.
+        while memory.usable_tokens() < u64::from(memory.options.max_model_len) {
+            let max_model_len = memory.usable_tokens() as u32;
+            let options = MemoryOptions { max_model_len, ..memory.options };
+            memory = Self::derive(model, accelerator, parallel, &options)?;
+        }
+        Ok(memory)
+    }
+
     fn blocks_in(&self, bytes: u64) -> u64 {
         let blocks =
             u128::from(bytes) * u128::from(self.sequence_blocks) / u128::from(self.sequence_bytes);

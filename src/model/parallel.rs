@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::shape::ModelShape;
 use crate::base::config::ConfigError;
 
 /// Devices of an engine, by vLLM's names.
@@ -52,6 +53,33 @@ impl Parallel {
         Ok(())
     }
 
+    /// What vLLM refuses at start: heads that cannot be spread evenly, and stages without a layer.
+    ///
+    /// # Errors
+    /// The size that does not go with the model.
+    pub(crate) fn check_for(&self, model: &ModelShape) -> Result<(), ConfigError> {
+        let size = self.tensor_parallel_size;
+        let (heads, kv_heads) = (model.num_attention_heads, model.num_key_value_heads);
+        let spreads = |heads: u32| heads.is_multiple_of(size);
+        // Each of fewer key and value heads than devices is held by several, as many each.
+        let kv_fits = model.mla.is_some() || spreads(kv_heads) || size.is_multiple_of(kv_heads);
+        if !spreads(heads) || !kv_fits {
+            let accepted = format!(
+                "a size that divides the {heads} attention heads of {} and goes with its {kv_heads} key and value \
+                 heads, as vLLM requires",
+                model.name
+            );
+            return Err(ConfigError::new("tensor_parallel_size", size, accepted));
+        }
+        if self.pipeline_parallel_size > model.num_hidden_layers {
+            let accepted =
+                format!("at most the {} layers of {}", model.num_hidden_layers, model.name);
+            let found = self.pipeline_parallel_size;
+            return Err(ConfigError::new("pipeline_parallel_size", found, accepted));
+        }
+        Ok(())
+    }
+
     /// Devices of one engine.
     pub(crate) const fn devices(&self) -> u32 {
         self.tensor_parallel_size * self.pipeline_parallel_size
@@ -64,5 +92,29 @@ impl Parallel {
         } else {
             self.tensor_parallel_size
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::tests::llama_8b;
+    use super::*;
+
+    #[test]
+    fn heads_are_spread_evenly_and_stages_have_layers() {
+        let refused = |tensor_parallel_size, pipeline_parallel_size| {
+            let sizes =
+                Parallel { tensor_parallel_size, pipeline_parallel_size, ..Parallel::default() };
+            sizes.check_for(&llama_8b()).err().map(|error| error.path)
+        };
+        // 32 heads and 8 of keys and values: 16 devices hold each of these twice.
+        for size in [1, 2, 4, 8, 16, 32] {
+            assert_eq!(refused(size, 1), None);
+        }
+        for size in [3, 6, 64] {
+            assert_eq!(refused(size, 1).as_deref(), Some("tensor_parallel_size"));
+        }
+        assert_eq!(refused(1, 32), None);
+        assert_eq!(refused(1, 33).as_deref(), Some("pipeline_parallel_size"));
     }
 }

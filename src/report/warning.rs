@@ -183,8 +183,7 @@ impl fmt::Display for Warning {
             ),
             Self::MostlyExtrapolated { percent, .. } => write!(
                 f,
-                "{percent} % of the time was priced outside of what was measured: add rows there, or lower \
-                 engine.vllm.max_num_seqs and engine.vllm.max_num_batched_tokens"
+                "{percent} % of the time was priced outside of what was measured; --evidence FILE says where"
             ),
             Self::NoPrefixIdentity { .. } => {
                 f.write_str("prefix caching is on, but the workload names no shared prefixes")

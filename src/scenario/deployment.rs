@@ -36,7 +36,7 @@ impl Scenario {
             self.accelerator = Some(AcceleratorConfig::named(name));
         }
         if model.is_some() || accelerator.is_some() {
-            if !self.timing.as_ref().is_some_and(TimingConfig::is_general) {
+            if !self.timing.as_ref().is_some_and(TimingConfig::follows_the_model) {
                 self.timing = None;
             }
             let super::EngineConfig::Vllm(vllm) = &mut self.engine;
@@ -71,6 +71,9 @@ impl Scenario {
             (*accelerator, data_sheet) = (resolved.0, Some(resolved.1));
         }
         self.parallel.check().map_err(|e| e.within("parallel"))?;
+        if let Some(shape) = &shape {
+            self.parallel.check_for(shape).map_err(|e| e.within("parallel"))?;
+        }
         if timing.follows_the_model() {
             for (field, is_missing) in
                 [("model", shape.is_none()), ("accelerator", data_sheet.is_none())]
@@ -161,9 +164,13 @@ fn resolve_memory(
         max_model_len: vllm.max_model_len.unwrap_or(shape.max_position_embeddings),
         max_num_batched_tokens: batched,
         max_num_seqs: seqs,
-        cuda_graphs: true,
+        cuda_graphs: !vllm.enforce_eager,
     };
-    let memory = KvMemory::derive(shape, data_sheet, parallel, &options);
+    let derive = match vllm.max_model_len {
+        Some(_) => KvMemory::derive,
+        None => KvMemory::derive_fitting,
+    };
+    let memory = derive(shape, data_sheet, parallel, &options);
     match vllm.num_gpu_blocks {
         Some(_) if vllm.allow_overcommit => {}
         Some(blocks) => {

@@ -243,11 +243,6 @@ impl TimingConfig {
         matches!(self, Self::Roofline(_))
     }
 
-    /// Whether it prices other models and accelerators than one.
-    pub(crate) fn is_general(&self) -> bool {
-        matches!(self, Self::Roofline(_) | Self::Operators(_))
-    }
-
     /// What the provider is called in reports.
     pub(crate) fn provider_name(&self) -> &'static str {
         match self {

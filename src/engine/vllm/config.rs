@@ -32,6 +32,8 @@ pub(crate) struct VllmConfig {
     /// Share of the accelerator's memory that the engine may use, above 0, at most 1. It only counts
     /// where the pool follows from the memory.
     pub(crate) gpu_memory_utilization: f64,
+    /// Whether passes run without CUDA graphs, whose memory then is KV. It changes no price.
+    pub(crate) enforce_eager: bool,
     /// Whether weights and KV may be more than the accelerator's memory holds.
     pub(crate) allow_overcommit: bool,
     /// Longest sequence, prompt and output, in tokens. Absent: as much as the model can and the pool holds.
@@ -142,6 +144,7 @@ impl Default for VllmConfig {
             kv_cache_tokens: None,
             kv_cache_log: None,
             gpu_memory_utilization: 0.92,
+            enforce_eager: false,
             allow_overcommit: false,
             max_model_len: None,
             max_num_batched_tokens: None,

@@ -16,7 +16,7 @@ use super::super::config::Deployment;
 use super::super::error::ProfileError;
 use super::config::{OperatorsConfig, Outside};
 use super::grid::{Curve, Grid, Point};
-use super::{Attention, Collectives, SeveralPrompts, Tables, field};
+use super::{Attention, Collectives, SeveralPrompts, Tables};
 use crate::base::config::ConfigError;
 use crate::model::shape::{DataType, ModelShape};
 
@@ -89,7 +89,7 @@ fn check(model: &ModelShape, size: u32, config: &OperatorsConfig) -> Result<(), 
     }
     if !model.num_attention_heads.is_multiple_of(size) {
         let accepted = format!("a divisor of the {} query heads", model.num_attention_heads);
-        return Err(field("tensor_parallel_size", size, accepted));
+        return Err(ConfigError::new("parallel.tensor_parallel_size", size, accepted).into());
     }
     Ok(())
 }
@@ -344,7 +344,7 @@ fn all_reduce(
         sizes.dedup();
         let there: Vec<String> = sizes.iter().map(ToString::to_string).collect();
         let accepted = format!("1, or a size measured in {}: {}", path.display(), there.join(", "));
-        return Err(field("tensor_parallel_size", size, accepted));
+        return Err(ConfigError::new("parallel.tensor_parallel_size", size, accepted).into());
     }
     Grid::new(path, points, outside)
 }

@@ -17,7 +17,7 @@ pub(crate) struct OperatorsConfig {
     pub(crate) path: PathBuf,
     /// How the folder is laid out; absent: as its files tell.
     pub(crate) format: Option<OperatorsFormat>,
-    /// Layers of the model, where neither the scenario's model nor the folder says; from 1 to 16777216.
+    /// Layers of the model; absent: as the scenario's model says, or the folder. From 1 to 16777216.
     pub(crate) num_hidden_layers: Option<u32>,
     /// What a pass outside of the measurements costs.
     pub(crate) outside: Outside,

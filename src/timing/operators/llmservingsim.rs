@@ -11,8 +11,11 @@ use super::super::error::ProfileError;
 use super::config::OperatorsConfig;
 use super::own::{by_operator, curve};
 use super::{
-    Attention, AttentionPoints, SeveralPrompts, Tables, collectives_over_links, field, layers, rows,
+    Attention, AttentionPoints, SeveralPrompts, Tables, collectives_over_links, layers, rows,
 };
+use crate::base::config::ConfigError;
+use crate::model::presets;
+use crate::model::shape::ModelShape;
 
 /// The operators over tokens, and how often a layer, or the pass, runs each.
 const DENSE: [(&str, f64, bool); 9] = [
@@ -65,10 +68,11 @@ pub(super) fn load(
         let there: Vec<String> = there.iter().map(ToString::to_string).collect();
         let accepted =
             format!("a size measured in {}: {}", config.path.display(), there.join(", "));
-        return Err(field("tensor_parallel_size", size, accepted));
+        return Err(ConfigError::new("parallel.tensor_parallel_size", size, accepted).into());
     }
     let folder = config.path.join(format!("tp{size}"));
     let meta = Meta::read(&config.path)?;
+    meta.check_model(deployment)?;
     let layers = layers(config, deployment, meta.layers()?)?;
     let outside = config.outside;
 
@@ -137,6 +141,29 @@ impl Meta {
             let what = format!("`num_hidden_layers` is {found}, expected an integer of at least 1");
             ProfileError::file(&self.path, what)
         })
+    }
+
+    /// That the profile is of the scenario's model, as far as both are known: by the figures, since names differ.
+    fn check_model(&self, deployment: &Deployment<'_>) -> Result<(), ProfileError> {
+        let (Some(measured), Some(model)) =
+            (self.content.get("model").and_then(Value::as_str), deployment.model)
+        else {
+            return Ok(());
+        };
+        let Ok(preset) = presets::model(measured) else { return Ok(()) };
+        let figures = |shape: &ModelShape| {
+            (
+                shape.num_hidden_layers,
+                shape.hidden_size,
+                shape.num_attention_heads,
+                shape.vocab_size,
+            )
+        };
+        if figures(&preset.shape) == figures(model) {
+            return Ok(());
+        }
+        let what = format!("`model` is {measured}, expected the scenario's {}", model.name);
+        Err(ProfileError::file(&self.path, what))
     }
 
     /// The share that fits all measured uneven batches best. `skew_fit.csv` has one for each kind of batch, told

@@ -10,7 +10,8 @@ use super::super::error::ProfileError;
 use super::config::OperatorsConfig;
 use super::grid::{Grid, Point};
 use super::own::{curve, unknown};
-use super::{Attention, SeveralPrompts, Tables, collectives_over_links, field, layers, rows};
+use super::{Attention, SeveralPrompts, Tables, collectives_over_links, layers, rows};
+use crate::base::config::ConfigError;
 
 /// Whose time a row of `layers.csv` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(super) fn load(
         && let Some(other) = other_size
     {
         let accepted = format!("a size measured in {}: {other}", path.display());
-        return Err(field("tensor_parallel_size", size, accepted));
+        return Err(ConfigError::new("parallel.tensor_parallel_size", size, accepted).into());
     }
     let (mut dense, mut per_request) = (Vec::new(), Vec::new());
     for ((name, kind), points) in LAYERS.into_iter().zip(points) {

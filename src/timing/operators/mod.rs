@@ -400,14 +400,14 @@ fn detected(folder: &Path) -> Result<OperatorsFormat, ProfileError> {
     Err(ProfileError::file(folder, what))
 }
 
-/// How many layers there are: as the model says, or the scenario's own field, or the folder.
+/// How many layers there are: as the field says, or the scenario's model, or the folder.
 fn layers(
     config: &OperatorsConfig,
     deployment: &Deployment<'_>,
     folder_says: Option<u32>,
 ) -> Result<f64, ProfileError> {
     let model = deployment.model.map(|model| model.num_hidden_layers);
-    let layers = model.or(config.num_hidden_layers).or(folder_says).ok_or_else(|| {
+    let layers = config.num_hidden_layers.or(model).or(folder_says).ok_or_else(|| {
         let accepted = format!(
             "the number of layers: neither the scenario's model nor {} says it",
             config.path.display()

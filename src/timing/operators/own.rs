@@ -10,7 +10,8 @@ use super::super::config::Deployment;
 use super::super::error::ProfileError;
 use super::config::{OperatorsConfig, Outside};
 use super::grid::{Curve, Grid, Point};
-use super::{AttentionPoints, Collectives, Tables, field, layers, rows};
+use super::{AttentionPoints, Collectives, Tables, layers, rows};
+use crate::base::config::ConfigError;
 use crate::base::hint;
 
 /// `operators.yaml`.
@@ -161,7 +162,7 @@ impl Folder {
         if self.tensor_parallel_size != size {
             let accepted =
                 format!("{}, as measured in {}", self.tensor_parallel_size, path.display());
-            return Err(field("tensor_parallel_size", size, accepted));
+            return Err(ConfigError::new("parallel.tensor_parallel_size", size, accepted).into());
         }
         if self.num_hidden_layers == Some(0) {
             return wrong("`num_hidden_layers` is 0, expected an integer of at least 1".to_owned());
