@@ -193,9 +193,12 @@ fn the_format_is_told_by_the_first_line() {
 fn what_fits_no_format_is_shown_with_what_would() {
     assert_eq!(
         refused("prompt_len,output_len\n1,2\n", |_| ()),
-        "t:1: unknown trace format, the line starts with \"prompt_len,output_len\", expected `{` \
-         (Mooncake JSON lines), or `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV)"
+        format!(
+            "t:1: unknown trace format, the line starts with \"prompt_len,output_len\", expected {}",
+            accepted_starts()
+        )
     );
+    assert!(accepted_starts().contains("`{` (Mooncake JSON lines), or `arrival_ns"));
     // A format that is given is believed, and then the line is what is wrong.
     let error = refused("prompt_len,output_len\n1,2\n", |c| c.format = TraceFormat::Mooncake);
     assert!(error.starts_with("t:1:1: malformed JSON: "), "{error}");

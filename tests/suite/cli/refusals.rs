@@ -294,7 +294,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
             "--trace-format",
             "csv",
             "--trace-format csv: `workload.trace.format`: unknown choice `csv` (accepted: `auto`, \
-             `mooncake`, `azure`)".into(),
+             `mooncake`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",
