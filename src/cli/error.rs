@@ -8,6 +8,8 @@ use crate::base::output::OutputError;
 use crate::conform::ConformError;
 use crate::kernel::error::RunError;
 use crate::scenario::ScenarioError;
+use crate::workload::trace::TraceError;
+use crate::workload::write::WriteError;
 
 /// A command that came to no end.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,8 @@ pub(super) enum CliError {
     Conform(#[from] ConformError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Convert(#[from] WriteError),
     #[error("{flag} {found}: expected {accepted}")]
     Flag { flag: &'static str, found: String, accepted: &'static str },
     #[error("standard output: {0}")]
@@ -34,6 +38,7 @@ impl CliError {
         match self {
             Self::Run(RunError::Engine(_) | RunError::Output(OutputError::Write { .. }))
             | Self::Output(OutputError::Write { .. })
+            | Self::Convert(WriteError::Output(OutputError::Write { .. }))
             | Self::Stdout(_) => 1,
             _ => 2,
         }
@@ -42,11 +47,18 @@ impl CliError {
     /// Whether the reader of standard output has gone.
     pub(super) fn is_broken_pipe(&self) -> bool {
         let (Self::Stdout(source)
+        | Self::Convert(WriteError::Output(OutputError::Write { source, .. }))
         | Self::Output(OutputError::Write { source, .. })
         | Self::Run(RunError::Output(OutputError::Write { source, .. }))) = self
         else {
             return false;
         };
         source.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl From<TraceError> for CliError {
+    fn from(error: TraceError) -> Self {
+        Self::Run(RunError::from(error))
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod log;
 mod progress;
 mod run;
+mod trace;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ enum Outcome {
     Done,
     /// A run left requests behind, or a requested check failed; why was said.
     Failed,
+    /// The input that was to be checked is at fault; why was said.
+    BadInput,
 }
 
 /// Runs the command that the arguments of this process describe.
@@ -36,6 +39,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::BadInput) => ExitCode::from(2),
         // Whoever reads our output has seen enough.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
@@ -51,6 +55,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Run(run) => run::run(&run),
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
+        Command::Trace(command) => trace::trace(&command),
         Command::Schema => {
             let schema = crate::scenario::json_schema();
             let text = serde_json::to_string_pretty(&schema).expect("a schema is plain data");

@@ -1,4 +1,4 @@
-//! BurstGPT: CSV with seconds, request tokens and response tokens a row.
+//! `BurstGPT`: CSV with seconds, request tokens and response tokens a row.
 //!
 //! Failed requests have no response tokens. They are rows like all others; the front end rejects and
 //! counts them. Older files lack the columns of sessions and of the time elapsed. Prompts have no
@@ -24,7 +24,7 @@ pub(super) fn recognises(line: &str) -> bool {
     cells(line).iter().any(|cell| ["Request tokens", "Response tokens"].contains(cell))
 }
 
-/// Reads a BurstGPT trace.
+/// Reads a `BurstGPT` trace.
 pub(super) struct BurstGpt(Table);
 
 impl BurstGpt {

@@ -1,4 +1,4 @@
-//! RAGPulse: JSON lines with seconds as text, and the prompt as ids by part. How long the text of an id
+//! `RAGPulse`: JSON lines with seconds as text, and the prompt as ids by part. How long the text of an id
 //! is stands in a file per part beside the trace.
 //!
 //! An id names content wherever it stands; a prompt shares a piece only behind a shared prefix. The
@@ -52,7 +52,7 @@ pub(super) fn recognises(line: &str) -> bool {
     line.contains("\"sys_prompt\"") && has_fields(line, &["timestamp", "hash_ids"])
 }
 
-/// Reads a RAGPulse trace.
+/// Reads a `RAGPulse` trace.
 pub(super) struct RagPulse {
     rows: JsonRows,
     /// Tokens by the name of a segment.

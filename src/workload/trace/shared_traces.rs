@@ -179,3 +179,27 @@ fn other_traces_say_what_they_lack() {
         assert!(error.contains(":1: `timestamp` is missing"), "{error}");
     }
 }
+
+#[test]
+fn statistics_are_those_of_the_descriptions() {
+    use crate::workload::stats::StatsCollector;
+    // Ideal hits in % and the CV of the intervals, each to one digit.
+    for (name, hits, cv) in [
+        ("mooncake-fast25/conversation_trace.jsonl.gz", Some(37.4), None),
+        ("mooncake-fast25/synthetic_trace.jsonl", Some(65.1), None),
+        ("ragpulse/0_trace.jsonl", Some(31.4), None),
+        ("azure-llm-2023/AzureLLMInferenceTrace_code.csv", None, Some(13.2)),
+        ("azure-llm-2023/AzureLLMInferenceTrace_conv.csv", None, Some(1.1)),
+    ] {
+        let Some(path) = shared(name) else { continue };
+        let mut collector = StatsCollector::new(512, &[]);
+        read(path, |c| c.sort_window_s = 604_800.0).0.iter().for_each(|r| collector.add(r));
+        let stats = collector.finish();
+        let found = stats.prefix.ideal_hit_ratio.map(|ratio| ratio * 100.0);
+        let near = |a: f64, b: f64| (a - b).abs() <= 0.05;
+        assert_eq!(found.is_some(), hits.is_some(), "{name}");
+        assert!(found.zip(hits).is_none_or(|(a, b)| near(a, b)), "{name}: {found:?}");
+        let found = stats.interarrival_cv.unwrap();
+        assert!(cv.is_none_or(|cv| near(found, cv)), "{name}: {found}");
+    }
+}

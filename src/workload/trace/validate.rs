@@ -186,7 +186,7 @@ mod tests {
         let late = GOOD.replace(": 0", ": 61500");
         let text = format!(
             "{GOOD}{{\"timestamp\": 1\n{GOOD}[]\n{}{late}{GOOD}{GOOD}",
-            GOOD.replace("5", "-5")
+            GOOD.replace('5', "-5")
         );
         let (found, told) = check(&text, 100, |_| ());
         assert_eq!(told.len(), 5, "{told:?}");

@@ -292,8 +292,8 @@ fn bad_flags_are_refused_with_what_is_accepted() {
         ),
         (
             "--trace-format",
-            "csv",
-            "--trace-format csv: `workload.trace.format`: unknown choice `csv` (accepted: `auto`, \
+            "tsv",
+            "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
              `mooncake`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `csv`, `jsonl`)".into(),
         ),
         (
