@@ -28,8 +28,107 @@ pub(super) enum Command {
     Presets(PresetsArgs),
     /// Learn from observed passes by how much prices are off, for `pricing.corrections`.
     Calibrate(CalibrateArgs),
+    /// Look into a trace, check it, or write it in another format.
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Print the JSON Schema of scenario files.
     Schema,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TraceCommand {
+    /// Rates, lengths and shared prefixes of a trace.
+    Stats(StatsArgs),
+    /// Everything that is wrong with a trace, line by line.
+    Validate(ValidateArgs),
+    /// Write a trace in another format, from which the same requests are read.
+    Convert(ConvertArgs),
+    /// The first requests of a trace, as a run sees them.
+    Head(HeadArgs),
+}
+
+/// Which trace, and how it is read.
+#[derive(Debug, clap::Args)]
+pub(super) struct TraceInput {
+    /// The trace, plain or gzip; `-` is standard input.
+    pub(super) trace: PathBuf,
+    /// Set a field of `workload.trace`, for example `workload.trace.ties=file`; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(super) set: Vec<String>,
+    /// The format of the trace instead of the one its first line shows.
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) trace_format: Option<String>,
+}
+
+/// How much of the trace.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct TracePart {
+    /// Only the first N requests.
+    #[arg(long, value_name = "N")]
+    pub(super) limit: Option<u64>,
+    /// Only the requests that arrive in this part of the trace, in seconds.
+    #[arg(long, value_name = "FROM:TO")]
+    pub(super) trace_window: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct StatsArgs {
+    #[command(flatten)]
+    pub(super) input: TraceInput,
+    #[command(flatten)]
+    pub(super) part: TracePart,
+    /// How the statistics are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// Also the hits of caches of these many tokens, separated by commas.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(super) cache_tokens: Vec<u64>,
+    /// Tokens of a block of these caches; as a rule those of a hash id, or 16.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) block_tokens: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ValidateArgs {
+    #[command(flatten)]
+    pub(super) input: TraceInput,
+    /// Stop after so many problems.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) limit: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ConvertArgs {
+    #[command(flatten)]
+    pub(super) input: TraceInput,
+    #[command(flatten)]
+    pub(super) part: TracePart,
+    /// The file to write: .csv or .jsonl, with .gz if compressed; `-` is standard output.
+    pub(super) out: PathBuf,
+    /// The format to write.
+    #[arg(long, value_enum, default_value_t = ToFormat::Servesim)]
+    pub(super) to: ToFormat,
+    /// Prompt tokens of a hash id to write; as a rule those of one read, or 512.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) block_tokens: Option<u32>,
+}
+
+/// What a trace can be written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ToFormat {
+    /// servesim's own, with every field, as CSV or JSON lines by the name of the file.
+    Servesim,
+    /// Mooncake JSON lines, where they can hold the trace exactly.
+    Mooncake,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct HeadArgs {
+    #[command(flatten)]
+    pub(super) input: TraceInput,
+    /// How many.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) requests: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -11,6 +11,8 @@ use crate::model::hugging_face::HuggingFaceError;
 use crate::model::memory::MemoryError;
 use crate::scenario::ScenarioError;
 use crate::timing::error::ProfileError;
+use crate::workload::trace::TraceError;
+use crate::workload::write::WriteError;
 
 /// A command that came to no end.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,8 @@ pub(super) enum CliError {
     HuggingFace(#[from] HuggingFaceError),
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Convert(#[from] WriteError),
     #[error("{flag} {found}: expected {accepted}")]
     Flag { flag: &'static str, found: String, accepted: &'static str },
     #[error("standard output: {0}")]
@@ -45,6 +49,7 @@ impl CliError {
         match self {
             Self::Run(RunError::Engine(_) | RunError::Output(OutputError::Write { .. }))
             | Self::Output(OutputError::Write { .. })
+            | Self::Convert(WriteError::Output(OutputError::Write { .. }))
             | Self::Stdout(_) => 1,
             _ => 2,
         }
@@ -53,11 +58,18 @@ impl CliError {
     /// Whether the reader of standard output has gone.
     pub(super) fn is_broken_pipe(&self) -> bool {
         let (Self::Stdout(source)
+        | Self::Convert(WriteError::Output(OutputError::Write { source, .. }))
         | Self::Output(OutputError::Write { source, .. })
         | Self::Run(RunError::Output(OutputError::Write { source, .. }))) = self
         else {
             return false;
         };
         source.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl From<TraceError> for CliError {
+    fn from(error: TraceError) -> Self {
+        Self::Run(RunError::from(error))
     }
 }

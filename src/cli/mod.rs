@@ -12,6 +12,7 @@ mod log;
 mod presets;
 mod progress;
 mod run;
+mod trace;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Outcome {
     Done,
     /// A run left requests behind, or a requested check failed; why was said.
     Failed,
+    /// The input that was to be checked is at fault; why was said.
+    BadInput,
 }
 
 /// Runs the command that the arguments of this process describe.
@@ -38,6 +41,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::BadInput) => ExitCode::from(2),
         // Whoever reads our output has seen enough.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
@@ -55,6 +59,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Conform(conform) => conform::conform(&conform),
         Command::Presets(args) => presets::presets(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Trace(command) => trace::trace(&command),
         Command::Schema => {
             let schema = crate::scenario::json_schema();
             let text = serde_json::to_string_pretty(&schema).expect("a schema is plain data");

@@ -190,7 +190,7 @@ fn warmup_value(text: &str) -> Result<Value, CliError> {
 }
 
 /// `60:600`, `60:` or `:600`, in seconds; an `s` behind a number is accepted.
-fn window_value(flag: &'static str, text: &str) -> Result<Value, CliError> {
+pub(super) fn window_value(flag: &'static str, text: &str) -> Result<Value, CliError> {
     let refused = || CliError::Flag {
         flag,
         found: text.to_owned(),

@@ -2,5 +2,7 @@
 
 pub(crate) mod request;
 pub(crate) mod source;
+pub(crate) mod stats;
 pub(crate) mod synthetic;
 pub(crate) mod trace;
+pub(crate) mod write;

@@ -12,3 +12,4 @@ mod quickstart_trace;
 mod regressions;
 mod scenarios;
 mod support;
+mod traces;

@@ -2,101 +2,59 @@
 //!
 //! The 2023 traces have dates without a zone and seven fractional digits, some of 2024 have an
 //! offset; both are read to the nanosecond, without an offset as UTC. Prompts have no identity.
-//!
-//! A line is a record: the format has no quoted line ends, so that no record outgrows a line.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-use super::lines::{Line, Lines};
+use super::lines::Lines;
+use super::table::{Column, Table, cells, required};
 use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
-use crate::base::hint::nearest;
-use crate::workload::request::Content;
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str = "`TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV)";
 
 /// The columns that are used.
-const COLUMNS: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
-
-const TOKENS: &str = "an integer from 0 to 4294967295";
+const COLUMNS: [Column; 3] =
+    [required("TIMESTAMP"), required("ContextTokens"), required("GeneratedTokens")];
+const TIMESTAMP: usize = 0;
+const PROMPT: usize = 1;
+const OUTPUT: usize = 2;
 
 /// Whether `line` can be the first of a trace in this format: a header with any of its columns.
 pub(super) fn recognises(line: &str) -> bool {
-    cells(line).any(|cell| COLUMNS.contains(&cell))
+    cells(line).iter().any(|&cell| COLUMNS.iter().any(|column| column.name == cell))
 }
 
 /// Reads an Azure trace.
-pub(super) struct Azure {
-    lines: Lines,
-    /// Where each of `COLUMNS` stands.
-    places: [usize; 3],
-    ignored: IgnoredFields,
-}
+pub(super) struct Azure(Table);
 
 impl Azure {
     /// Reads the header and stands before the first row.
     ///
     /// # Errors
     /// There is no header, or it lacks a column or has it twice.
-    pub(super) fn new(mut lines: Lines) -> Result<Self, TraceError> {
-        let path = lines.path().to_owned();
-        let Some(line) = lines.next_line()? else {
-            return Err(TraceError::Empty { path });
-        };
-        let mut places = [0; 3];
-        for (place, column) in places.iter_mut().zip(COLUMNS) {
-            let mut named = cells(line.text).enumerate().filter(|&(_, cell)| cell == column);
-            *place = match (named.next(), named.next()) {
-                (Some((place, _)), None) => place,
-                (Some(_), Some(_)) => {
-                    return Err(line.refuse(column, "there twice", "one column of that name"));
-                }
-                (None, _) => return Err(missing(&line, column)),
-            };
-        }
-        let mut ignored = IgnoredFields::default();
-        cells(line.text).filter(|cell| !COLUMNS.contains(cell)).for_each(|cell| ignored.add(cell));
-        Ok(Self { lines, places, ignored })
+    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
+        Table::open(lines, &COLUMNS).map(Self)
     }
 }
 
 impl RowReader for Azure {
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(line) = self.lines.next_line()? else {
+        let Some(record) = self.0.next_record()? else {
             return Ok(None);
         };
-        let mut row = [None; 3];
-        for (at, cell) in cells(line.text).enumerate() {
-            if let Some(column) = self.places.iter().position(|&place| place == at) {
-                row[column] = Some(cell);
-            }
-        }
-        let [date, prompt, output] = row;
-        let tokens = |cell: Option<&str>, column| {
-            cell.and_then(|cell| cell.parse().ok())
-                .ok_or_else(|| line.refuse(column, show(cell), TOKENS))
-        };
-        Ok(Some(Row {
-            stamp: date.and_then(stamp).ok_or_else(|| {
-                line.refuse(COLUMNS[0], show(date), "a date such as 2023-11-16 18:17:03.9799600")
-            })?,
-            line: line.number,
-            prompt_tokens: tokens(prompt, COLUMNS[1])?,
-            output_tokens: tokens(output, COLUMNS[2])?,
-            priority: 0,
-            content: Content::Private,
-        }))
+        let date = "a date such as 2023-11-16 18:17:03.9799600";
+        Ok(Some(Row::new(
+            record.parsed(TIMESTAMP, date, stamp)?,
+            record.line.number,
+            record.tokens(PROMPT)?,
+            record.tokens(OUTPUT)?,
+        )))
     }
 
     fn facts(&self) -> FormatFacts {
-        FormatFacts {
-            stamp_field: COLUMNS[0],
-            time_unit: "date",
-            stamps_are_dates: true,
-            hash_block_tokens: None,
-        }
+        FormatFacts { stamps_are_dates: true, ..FormatFacts::new(COLUMNS[TIMESTAMP].name, "date") }
     }
 
     fn show_stamp(&self, stamp: i128) -> String {
@@ -104,20 +62,8 @@ impl RowReader for Azure {
     }
 
     fn ignored(&self) -> &IgnoredFields {
-        &self.ignored
+        self.0.ignored()
     }
-}
-
-/// The cells of a line, without blanks and quotes around them.
-fn cells(line: &str) -> impl Iterator<Item = &str> {
-    line.split(',').map(|cell| cell.trim().trim_matches('"'))
-}
-
-/// A cell as written, cut to what fits a message.
-fn show(cell: Option<&str>) -> String {
-    cell.map_or("missing".to_owned(), |cell| {
-        format!("{:?}", cell.chars().take(40).collect::<String>())
-    })
 }
 
 /// The instant of a date, in nanoseconds since 1970.
@@ -132,23 +78,12 @@ fn stamp(date: &str) -> Option<i128> {
     Some(instant.as_nanosecond())
 }
 
-fn missing(header: &Line<'_>, column: &'static str) -> TraceError {
-    let strangers = cells(header.text).filter(|cell| !COLUMNS.contains(cell));
-    TraceError::MissingColumn {
-        path: header.path.to_owned(),
-        line: header.number,
-        column,
-        found: show(Some(header.text)),
-        hint: nearest(column, strangers)
-            .map_or(String::new(), |name| format!(", did you mean `{name}`?")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
     use super::*;
+    use crate::workload::request::Content;
 
     const HEADER: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n";
 
@@ -197,7 +132,7 @@ mod tests {
         .unwrap();
         assert_eq!((rows[0].prompt_tokens, rows[0].output_tokens), (3, 2));
         let reader = open("NumImages,GeneratedTokens,TIMESTAMP,ContextTokens\n").unwrap();
-        assert_eq!(reader.ignored.names.iter().collect::<Vec<_>>(), ["NumImages"]);
+        assert_eq!(reader.ignored().names.iter().collect::<Vec<_>>(), ["NumImages"]);
     }
 
     #[test]

@@ -19,9 +19,10 @@ pub(crate) struct TraceConfig {
     pub(crate) path: PathBuf,
     /// The format of the trace.
     pub(crate) format: TraceFormat,
-    /// Prompt tokens that one hash id names, for formats with hash ids; at least 1.
+    /// Prompt tokens that one hash id names, for formats with hash ids; at least 1. Absent: what is
+    /// usual in the format.
     #[schemars(range(min = 1))]
-    pub(crate) hash_block_tokens: u32,
+    pub(crate) hash_block_tokens: Option<u32>,
     /// Divides the time between arrivals: 2 sends the same requests in half the time. Above 0.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub(crate) speedup: f64,
@@ -51,7 +52,7 @@ impl Default for TraceConfig {
         Self {
             path: PathBuf::new(),
             format: TraceFormat::Auto,
-            hash_block_tokens: 512,
+            hash_block_tokens: None,
             speedup: 1.0,
             limit: None,
             window: None,
@@ -74,6 +75,28 @@ pub(crate) enum TraceFormat {
     Mooncake,
     /// CSV with the columns `TIMESTAMP`, `ContextTokens` and `GeneratedTokens`.
     Azure,
+    /// CSV with `Timestamp` (s), `Request tokens` and `Response tokens`.
+    #[serde(rename = "burstgpt")]
+    BurstGpt,
+    /// JSON lines with `chat_id`, `timestamp` (s), lengths and `hash_ids` of 16 tokens.
+    QwenBailian,
+    /// CSV with `arrival_timestamp` (s), `prompt_size` and `token_size`.
+    Splitwise,
+    /// CSV with `arrived_at` (s), `num_prefill_tokens` and `num_decode_tokens`.
+    Vidur,
+    /// The fields of Mooncake with seconds and `hash_ids` of 16 tokens; never told by its first line.
+    VllmTimedTrace,
+    /// The JSON document that `vllm bench serve --save-detailed` writes.
+    VllmBench,
+    /// JSON lines with `StartTimeOffset` (ns), `ContextTokens` and `GeneratedTokens`.
+    Apex,
+    /// JSON lines with `timestamp` (s, as text) and `hash_ids` by part of the prompt.
+    #[serde(rename = "ragpulse")]
+    RagPulse,
+    /// servesim's own CSV.
+    Csv,
+    /// servesim's own JSON lines.
+    Jsonl,
 }
 
 /// A part of a trace: arrivals from `from_s` on, up to but not including `to_s`, in seconds of
@@ -126,8 +149,8 @@ impl TraceConfig {
         if self.path.as_os_str().is_empty() {
             return refuse("path", &"empty", "a file, or `-` for the standard input");
         }
-        if self.hash_block_tokens == 0 {
-            return refuse("hash_block_tokens", &0, "an integer from 1 to 4294967295");
+        if self.hash_block_tokens == Some(0) {
+            return refuse("hash_block_tokens", &0, "an integer from 1 to 4294967295, or none");
         }
         if !(self.speedup > 0.0 && self.speedup.is_finite()) {
             return refuse("speedup", &self.speedup, "a number above 0");
@@ -207,7 +230,7 @@ mod tests {
         let window = |from_s, to_s| Some(TraceWindow { from_s, to_s });
         for (error, expected) in [
             (refused(|c| c.path.clear()), "`path` is empty"),
-            (refused(|c| c.hash_block_tokens = 0), "`hash_block_tokens` is 0"),
+            (refused(|c| c.hash_block_tokens = Some(0)), "`hash_block_tokens` is 0"),
             (refused(|c| c.speedup = 0.0), "`speedup` is 0, expected a number above 0"),
             (refused(|c| c.speedup = -1.0), "`speedup` is -1"),
             (refused(|c| c.speedup = f64::NAN), "`speedup` is NaN"),

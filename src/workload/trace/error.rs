@@ -174,6 +174,33 @@ pub enum TraceError {
         path: PathBuf,
     },
 
+    /// A file has lengths without arrivals.
+    #[error(
+        "{path}: no arrivals, expected a column `{column}`: this is a list of lengths; add the \
+         column, or describe the arrivals in `workload.synthetic`",
+        path = .path.display()
+    )]
+    NoArrivals {
+        /// The file.
+        path: PathBuf,
+        /// The column that would have them.
+        column: &'static str,
+    },
+
+    /// A format of several files was given as a stream.
+    #[error(
+        "{path}: a {format} trace is a folder of files, expected the path of {file}",
+        path = .path.display()
+    )]
+    NeedsFolder {
+        /// The trace.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// The file with the rows.
+        file: &'static str,
+    },
+
     /// The trace holds no request.
     #[error("{path}: no rows, expected at least one request", path = .path.display())]
     Empty {
@@ -192,4 +219,19 @@ pub enum TraceError {
         /// The line of the first request too many.
         line: u64,
     },
+}
+
+impl TraceError {
+    /// Whether the lines after the one at fault can still be read.
+    pub(crate) const fn is_of_one_line(&self) -> bool {
+        matches!(
+            self,
+            Self::LongLine { .. }
+                | Self::InvalidUtf8 { .. }
+                | Self::Json { .. }
+                | Self::Field { .. }
+                | Self::BothSpellings { .. }
+                | Self::OutOfOrder { .. }
+        )
+    }
 }

@@ -32,6 +32,8 @@ pub(super) struct Lines {
     line: u64,
     /// Whether the current line is to be read once more.
     held: bool,
+    /// Whether the rest of a line that was too long is still to come.
+    is_inside: bool,
     bytes_max: usize,
 }
 
@@ -99,14 +101,25 @@ impl Lines {
         } else {
             Box::new(whole)
         };
-        Ok(Self { input, path, gzip, buffer: Vec::new(), line: 0, held: false, bytes_max })
+        Ok(Self {
+            input,
+            path,
+            gzip,
+            buffer: Vec::new(),
+            line: 0,
+            held: false,
+            is_inside: false,
+            bytes_max,
+        })
     }
 
     /// The next line that is not blank, or `None` at the end.
     ///
     /// # Errors
-    /// The bytes cannot be read or decompressed, are not UTF-8, or the line is too long.
+    /// The bytes cannot be read or decompressed, are not UTF-8, or the line is too long. After the
+    /// last two, the next call answers the line after it.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+        self.leave_long_line()?;
         while !self.held {
             self.buffer.clear();
             // One byte more than a line of the greatest length and its end, to see that it is more.
@@ -116,10 +129,12 @@ impl Lines {
                 return Ok(None);
             }
             self.line += 1;
-            if self.buffer.last() == Some(&b'\n') {
+            let is_whole = self.buffer.last() == Some(&b'\n');
+            if is_whole {
                 self.buffer.pop();
             }
             if self.buffer.len() > self.bytes_max {
+                self.is_inside = !is_whole;
                 return Err(TraceError::LongLine {
                     path: self.path.clone(),
                     line: self.line,
@@ -136,6 +151,33 @@ impl Lines {
         })?;
         let text = if self.line == 1 { text.trim_start_matches(BYTE_ORDER_MARK) } else { text };
         Ok(Some(Line { text: text.trim_end_matches('\r'), number: self.line, path: &self.path }))
+    }
+
+    /// Skips what is left of a line that was too long; it is never held in memory.
+    fn leave_long_line(&mut self) -> Result<(), TraceError> {
+        while self.is_inside {
+            let (read, is_end) = match self.input.fill_buf() {
+                Ok(bytes) => match bytes.iter().position(|&byte| byte == b'\n') {
+                    Some(at) => (at + 1, true),
+                    None => (bytes.len(), bytes.is_empty()),
+                },
+                Err(error) => return Err(self.failed(error)),
+            };
+            self.input.consume(read);
+            self.is_inside = !is_end;
+        }
+        Ok(())
+    }
+
+    /// Everything from the next line on as one stream, for a format whose file is one document, and
+    /// the number of lines before it.
+    pub(super) fn into_document(self) -> (Box<dyn Read + Send>, u64) {
+        if self.held {
+            let line = Cursor::new(self.buffer).chain(Cursor::new(b"\n"));
+            (Box::new(line.chain(self.input)), self.line - 1)
+        } else {
+            (Box::new(self.input), self.line)
+        }
     }
 
     /// Makes `next_line` answer the current line once more.
@@ -234,6 +276,38 @@ mod tests {
         let mut lines = Lines::new(Box::new(io::repeat(b'x')), "t".into(), 1000).unwrap();
         assert!(matches!(lines.next_line(), Err(TraceError::LongLine { line: 1, .. })));
         assert!(lines.buffer.len() <= 1002);
+    }
+
+    #[test]
+    fn the_line_after_a_long_one_is_read() {
+        let mut lines = lines_of(b"12345678901234567890\nabc\n", 5);
+        assert!(matches!(lines.next_line(), Err(TraceError::LongLine { line: 1, .. })));
+        assert_eq!(
+            lines.next_line().unwrap().map(|line| (line.text, line.number)),
+            Some(("abc", 2))
+        );
+        assert!(lines.next_line().unwrap().is_none());
+        // Six bytes with their end, and six without.
+        let mut lines = lines_of(b"123456\nab\n123456", 5);
+        assert!(lines.next_line().is_err());
+        assert_eq!(lines.next_line().unwrap().map(|line| line.text), Some("ab"));
+        assert!(lines.next_line().is_err());
+        assert!(lines.next_line().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_document_starts_at_the_held_line() {
+        let text = |lines: Lines| {
+            let mut text = String::new();
+            let (mut document, before) = lines.into_document();
+            document.read_to_string(&mut text).unwrap();
+            (text, before)
+        };
+        assert_eq!(text(lines_of(b"{\n1}\n", 9)), ("{\n1}\n".to_owned(), 0));
+        let mut lines = lines_of(b"\n{\n1}\n", 9);
+        lines.next_line().unwrap();
+        lines.hold();
+        assert_eq!(text(lines), ("{\n1}\n".to_owned(), 1));
     }
 
     #[test]

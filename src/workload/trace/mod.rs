@@ -10,21 +10,36 @@
 //! Not here: rejecting requests that no engine could serve (empty prompts, zero outputs), which is
 //! the front end's part, and following sessions.
 
+mod apex;
 mod azure;
+mod burstgpt;
 pub(crate) mod config;
 mod error;
+mod json_rows;
 mod lines;
 mod mooncake;
 mod order;
+pub(crate) mod own;
+mod qwen_bailian;
+mod ragpulse;
 #[cfg(test)]
 mod shared_traces;
+mod splitwise;
+mod stamp;
+mod table;
+#[cfg(test)]
+mod testing;
+pub(crate) mod validate;
+mod vidur;
+mod vllm_bench;
+mod vllm_timed_trace;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 pub use error::TraceError;
 
-use self::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
+use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
 use self::lines::Lines;
 use self::order::SortWindow;
 use super::request::{Content, RequestSpec, Segment};
@@ -44,7 +59,24 @@ struct Row {
     output_tokens: u32,
     /// Smaller runs first under the priority policy.
     priority: i32,
+    /// The limit it asks for, where the format records one; else its output.
+    max_tokens: Option<u32>,
     content: Content,
+}
+
+impl Row {
+    /// A row of usual priority that shares nothing.
+    const fn new(stamp: i128, line: u64, prompt_tokens: u32, output_tokens: u32) -> Self {
+        Self {
+            stamp,
+            line,
+            prompt_tokens,
+            output_tokens,
+            priority: 0,
+            max_tokens: None,
+            content: Content::Private,
+        }
+    }
 }
 
 /// Reads the rows of one format, in the order of the file.
@@ -71,6 +103,21 @@ struct FormatFacts {
     stamps_are_dates: bool,
     /// Prompt tokens that one hash id names.
     hash_block_tokens: Option<u32>,
+    /// Whether the order of rows in the file is a part of what it says.
+    is_ordered: bool,
+}
+
+impl FormatFacts {
+    /// Stamps in `stamp_field` that count `time_unit`s from zero, and no ids.
+    const fn new(stamp_field: &'static str, time_unit: &'static str) -> Self {
+        Self {
+            stamp_field,
+            time_unit,
+            stamps_are_dates: false,
+            hash_block_tokens: None,
+            is_ordered: false,
+        }
+    }
 }
 
 /// How to tell a format and read it.
@@ -86,8 +133,39 @@ struct ReaderEntry {
 /// Starts to read a trace of one format.
 type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceError>;
 
-/// Every format there is, in the order of detection.
-const READERS: [ReaderEntry; 2] = [
+/// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
+/// that the other formats of JSON stand before it.
+const READERS: [ReaderEntry; 12] = [
+    ReaderEntry {
+        format: TraceFormat::VllmBench,
+        starts_with: vllm_bench::STARTS_WITH,
+        recognises: vllm_bench::recognises,
+        open: |lines, _| Ok(Box::new(vllm_bench::VllmBench::new(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::QwenBailian,
+        starts_with: qwen_bailian::STARTS_WITH,
+        recognises: qwen_bailian::recognises,
+        open: |lines, config| Ok(Box::new(qwen_bailian::QwenBailian::new(lines, config))),
+    },
+    ReaderEntry {
+        format: TraceFormat::RagPulse,
+        starts_with: ragpulse::STARTS_WITH,
+        recognises: ragpulse::recognises,
+        open: |lines, config| Ok(Box::new(ragpulse::RagPulse::new(lines, config)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::Apex,
+        starts_with: apex::STARTS_WITH,
+        recognises: apex::recognises,
+        open: |lines, _| Ok(Box::new(apex::Apex::new(lines))),
+    },
+    ReaderEntry {
+        format: TraceFormat::Jsonl,
+        starts_with: own::JSON_STARTS_WITH,
+        recognises: own::recognises_json,
+        open: |lines, _| Ok(Box::new(own::OwnJson::new(lines))),
+    },
     ReaderEntry {
         format: TraceFormat::Mooncake,
         starts_with: mooncake::STARTS_WITH,
@@ -95,10 +173,40 @@ const READERS: [ReaderEntry; 2] = [
         open: |lines, config| Ok(Box::new(mooncake::Mooncake::new(lines, config))),
     },
     ReaderEntry {
+        format: TraceFormat::Csv,
+        starts_with: own::CSV_STARTS_WITH,
+        recognises: own::recognises_csv,
+        open: |lines, _| Ok(Box::new(own::OwnCsv::new(lines)?)),
+    },
+    ReaderEntry {
         format: TraceFormat::Azure,
         starts_with: azure::STARTS_WITH,
         recognises: azure::recognises,
         open: |lines, _| Ok(Box::new(azure::Azure::new(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::BurstGpt,
+        starts_with: burstgpt::STARTS_WITH,
+        recognises: burstgpt::recognises,
+        open: |lines, _| Ok(Box::new(burstgpt::BurstGpt::new(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::Splitwise,
+        starts_with: splitwise::STARTS_WITH,
+        recognises: splitwise::recognises,
+        open: |lines, _| Ok(Box::new(splitwise::Splitwise::new(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::Vidur,
+        starts_with: vidur::STARTS_WITH,
+        recognises: vidur::recognises,
+        open: |lines, _| Ok(Box::new(vidur::Vidur::new(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::VllmTimedTrace,
+        starts_with: vllm_timed_trace::STARTS_WITH,
+        recognises: vllm_timed_trace::recognises,
+        open: |lines, config| Ok(Box::new(vllm_timed_trace::VllmTimedTrace::new(lines, config))),
     },
 ];
 
@@ -115,7 +223,8 @@ impl IgnoredFields {
     /// Names kept; rows may bring any number of them.
     const NAMES_MAX: usize = 32;
     /// Names under which public traces tie a row to an earlier one.
-    const SESSION_FIELDS: [&str; 3] = ["session_id", "delay", "delay_ms"];
+    const SESSION_FIELDS: [&str; 5] =
+        ["session_id", "delay", "delay_ms", "parent_chat_id", "Session ID"];
 
     fn add(&mut self, name: &str) {
         if !self.names.contains(name) {
@@ -136,6 +245,8 @@ pub(crate) struct TraceSource {
     format: TraceFormat,
     gzip: bool,
     sorter: SortWindow,
+    /// The rule in force.
+    ties: Ties,
     config: TraceConfig,
     /// The stamp that is time 0; known from the first row on.
     origin: Option<i128>,
@@ -167,6 +278,7 @@ impl TraceSource {
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
+        let ties = if rows.facts().is_ordered { Ties::File } else { config.ties };
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -174,7 +286,8 @@ impl TraceSource {
             path,
             format: entry.format,
             gzip,
-            sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), config.ties),
+            sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), ties),
+            ties,
             config: config.clone(),
             origin: None,
             from: ns_of_s(window.from_s).unwrap_or(0),
@@ -207,7 +320,7 @@ impl TraceSource {
             origin: self.origin.map(|stamp| self.rows.show_stamp(stamp)),
             hash_block_tokens: facts.hash_block_tokens,
             content_identity: self.counts.requests_with_content > 0,
-            ties: self.config.ties,
+            ties: self.ties,
             ignored_fields: ignored.names.iter().cloned().collect(),
             sessions_ignored: ignored.sessions,
         }
@@ -281,7 +394,7 @@ impl TraceSource {
         };
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);
-        let max_tokens = self.config.max_tokens.unwrap_or(row.output_tokens);
+        let max_tokens = self.config.max_tokens.or(row.max_tokens).unwrap_or(row.output_tokens);
         Ok(RequestSpec {
             id: RequestId(id),
             arrival,
@@ -326,11 +439,18 @@ fn entry_for(lines: &mut Lines, format: TraceFormat) -> Result<&'static ReaderEn
             path,
             line: line.number,
             found: line.text.chars().take(60).collect(),
-            accepted: READERS.map(|entry| entry.starts_with).join(", or "),
+            accepted: accepted_starts(),
         });
     };
     lines.hold();
     Ok(entry)
+}
+
+/// How the formats that are told by their first line start, for people.
+fn accepted_starts() -> String {
+    let starts: Vec<_> =
+        READERS.iter().map(|entry| entry.starts_with).filter(|start| !start.is_empty()).collect();
+    starts.join(", or ")
 }
 
 /// The arrival of a row `since_start` nanoseconds of trace time after the replay's start: divided by

@@ -31,6 +31,9 @@ const STAMP_MS_MAX: u64 = 100 * 365 * 86_400 * 1000;
 
 const NS_PER_MS: i128 = 1_000_000;
 
+/// Prompt tokens that one id names in the published traces.
+pub(super) const BLOCK_TOKENS: u32 = 512;
+
 /// The fields of a row, in the order of [`FIELDS`].
 #[derive(Clone, Copy)]
 enum Key {
@@ -97,6 +100,9 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
+/// Where rows of the same shape hold a prompt as text, without its length.
+const TEXT_FIELDS: [&str; 4] = ["text_input", "messages", "payload", "prompt"];
+
 /// Reads a Mooncake trace.
 pub(super) struct Mooncake {
     lines: Lines,
@@ -110,7 +116,7 @@ pub(super) struct Mooncake {
 impl Mooncake {
     /// Reads `lines`.
     pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
-        let block_tokens = config.hash_block_tokens;
+        let block_tokens = config.hash_block_tokens.unwrap_or(BLOCK_TOKENS);
         Self { lines, block_tokens, ids: Vec::new(), ignored: IgnoredFields::default() }
     }
 }
@@ -147,16 +153,15 @@ impl RowReader for Mooncake {
             prompt_tokens,
             output_tokens,
             priority: priority.unwrap_or(0),
+            max_tokens: None,
             content,
         }))
     }
 
     fn facts(&self) -> FormatFacts {
         FormatFacts {
-            stamp_field: "timestamp",
-            time_unit: "ms",
-            stamps_are_dates: false,
             hash_block_tokens: Some(self.block_tokens),
+            ..FormatFacts::new("timestamp", "ms")
         }
     }
 
@@ -170,7 +175,7 @@ impl RowReader for Mooncake {
 }
 
 /// The prompt that `ids` name: whole blocks, and a tail where the length ends inside a block.
-fn content(
+pub(super) fn content(
     line: &Line<'_>,
     ids: &[u64],
     prompt_tokens: u32,
@@ -261,13 +266,19 @@ fn hint_for<'a>(field: &Field, names: impl Iterator<Item = &'a String>) -> Strin
         && strangers.iter().any(|n| n.starts_with("delay"))
     {
         "; turns that follow an earlier one by `delay` are not supported".to_owned()
+    } else if matches!(field.key, Key::InputLength)
+        && let Some(text) = strangers.iter().find(|name| TEXT_FIELDS.contains(name))
+    {
+        format!(
+            "; the row has the prompt itself in `{text}`: count its tokens with the model's tokenizer"
+        )
     } else {
         String::new()
     }
 }
 
 /// `value` as written, cut to what fits a message; of an array, the first item that is no id.
-fn show(value: &Value) -> String {
+pub(super) fn show(value: &Value) -> String {
     if let Value::Array(items) = value
         && let Some(at) = items.iter().position(|item| !item.is_u64())
     {
@@ -439,7 +450,8 @@ mod tests {
 
     fn read_with(block_tokens: u32, text: &str) -> Result<Vec<Row>, TraceError> {
         let lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
-        let config = TraceConfig { hash_block_tokens: block_tokens, ..TraceConfig::default() };
+        let config =
+            TraceConfig { hash_block_tokens: Some(block_tokens), ..TraceConfig::default() };
         let mut reader = Mooncake::new(lines, &config);
         std::iter::from_fn(|| reader.next_row().transpose()).collect()
     }
@@ -483,6 +495,7 @@ mod tests {
             prompt_tokens: 1025,
             output_tokens: 52,
             priority: 0,
+            max_tokens: None,
             content: Content::Pieces(vec![named(46), named(47), tail(5, 1)]),
         };
         assert_eq!(read(text), [expected]);
@@ -504,6 +517,7 @@ mod tests {
             prompt_tokens: 2,
             output_tokens: 3,
             priority: -4,
+            max_tokens: None,
             content: Content::Private,
         };
         assert_eq!(read(usual), read(other));

@@ -105,6 +105,7 @@ fn by_content(a: &Row, b: &Row) -> Ordering {
         .then_with(|| lengths(a).cmp(&lengths(b)))
         .then_with(|| pieces(&a.content).cmp(pieces(&b.content)))
         .then_with(|| a.priority.cmp(&b.priority))
+        .then_with(|| a.max_tokens.cmp(&b.max_tokens))
 }
 
 fn pieces(content: &Content) -> &[Piece] {
@@ -128,14 +129,7 @@ mod tests {
     use super::*;
 
     fn row(stamp: i128, line: u64) -> Row {
-        Row {
-            stamp,
-            line,
-            prompt_tokens: 1,
-            output_tokens: 1,
-            priority: 0,
-            content: Content::Private,
-        }
+        Row::new(stamp, line, 1, 1)
     }
 
     /// Stamps and lines in the order they leave.

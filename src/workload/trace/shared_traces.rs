@@ -149,6 +149,19 @@ fn the_azure_traces_are_read_whole() {
 }
 
 #[test]
+fn the_ragpulse_trace_is_read_whole() {
+    let Some(path) = shared("ragpulse/0_trace.jsonl") else { return };
+    // Line 3801 starts the week again.
+    let (requests, counts, described) = read(path, |c| c.sort_window_s = 604_800.0);
+    let figures = figures(&requests);
+    assert_eq!((figures.rows, figures.span_s), (7106, 604_603));
+    assert_eq!((figures.prompt_mean, figures.output_mean), (2944, 283));
+    assert_eq!(counts.requests_with_content, 7106);
+    assert_eq!(described.format, TraceFormat::RagPulse);
+    assert!(described.sessions_ignored);
+}
+
+#[test]
 fn other_traces_say_what_they_lack() {
     let error = |name, format| {
         let path = shared(name)?;
@@ -156,16 +169,37 @@ fn other_traces_say_what_they_lack() {
         let answer = TraceSource::open(&config).and_then(|mut source| source.next_request());
         Some(answer.expect_err("must be refused").to_string())
     };
-    if let Some(error) = error("ragpulse/0_trace.jsonl", TraceFormat::Auto) {
-        assert!(error.contains(":1: `timestamp` is \"82\", expected a number of milli"), "{error}");
-    }
     let lengths =
         "arxiv-summarization-lengths/arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv";
     if let Some(error) = error(lengths, TraceFormat::Auto) {
-        assert!(error.contains(":1: unknown trace format"), "{error}");
+        assert!(error.contains("no arrivals, expected a column `arrived_at`"), "{error}");
     }
     if let Some(error) = error("agentic-kv-cache-tester/traces_subset.jsonl.gz", TraceFormat::Auto)
     {
         assert!(error.contains(":1: `timestamp` is missing"), "{error}");
+    }
+}
+
+#[test]
+fn statistics_are_those_of_the_descriptions() {
+    use crate::workload::stats::StatsCollector;
+    // Ideal hits in % and the CV of the intervals, each to one digit.
+    for (name, hits, cv) in [
+        ("mooncake-fast25/conversation_trace.jsonl.gz", Some(37.4), None),
+        ("mooncake-fast25/synthetic_trace.jsonl", Some(65.1), None),
+        ("ragpulse/0_trace.jsonl", Some(31.4), None),
+        ("azure-llm-2023/AzureLLMInferenceTrace_code.csv", None, Some(13.2)),
+        ("azure-llm-2023/AzureLLMInferenceTrace_conv.csv", None, Some(1.1)),
+    ] {
+        let Some(path) = shared(name) else { continue };
+        let mut collector = StatsCollector::new(512, &[]);
+        read(path, |c| c.sort_window_s = 604_800.0).0.iter().for_each(|r| collector.add(r));
+        let stats = collector.finish();
+        let found = stats.prefix.ideal_hit_ratio.map(|ratio| ratio * 100.0);
+        let near = |a: f64, b: f64| (a - b).abs() <= 0.05;
+        assert_eq!(found.is_some(), hits.is_some(), "{name}");
+        assert!(found.zip(hits).is_none_or(|(a, b)| near(a, b)), "{name}: {found:?}");
+        let found = stats.interarrival_cv.unwrap();
+        assert!(cv.is_none_or(|cv| near(found, cv)), "{name}: {found}");
     }
 }

@@ -193,9 +193,12 @@ fn the_format_is_told_by_the_first_line() {
 fn what_fits_no_format_is_shown_with_what_would() {
     assert_eq!(
         refused("prompt_len,output_len\n1,2\n", |_| ()),
-        "t:1: unknown trace format, the line starts with \"prompt_len,output_len\", expected `{` \
-         (Mooncake JSON lines), or `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV)"
+        format!(
+            "t:1: unknown trace format, the line starts with \"prompt_len,output_len\", expected {}",
+            accepted_starts()
+        )
     );
+    assert!(accepted_starts().contains("`{` (Mooncake JSON lines), or `arrival_ns"));
     // A format that is given is believed, and then the line is what is wrong.
     let error = refused("prompt_len,output_len\n1,2\n", |c| c.format = TraceFormat::Mooncake);
     assert!(error.starts_with("t:1:1: malformed JSON: "), "{error}");
@@ -395,11 +398,17 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), head in 0..4) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), head in 0..10) {
         let head: &[u8] = match head {
             0 => b"",
             1 => b"{\"timestamp\": 0, \"input_length\": 1, \"output_length\": ",
             2 => b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 00:00:00,",
+            3 => b"arrival_ns,prompt_tokens,output_tokens,content\n0,1,1,",
+            4 => b"Timestamp,Request tokens,Response tokens\n1.",
+            5 => b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
+            6 => b"{\"start_times\": [1], \"input_lens\": [1], \"output_lens\": [",
+            7 => b"{\"chat_id\": 1, \"timestamp\": 1, \"input_length\": 1}\n{\"hash_ids\": [",
+            8 => b"{\"arrival_ms\": 0, \"prompt_tokens\": 1}\n{\"content\": \"",
             _ => &[0x1f, 0x8b],
         };
         let config = TraceConfig { path: "t".into(), ..TraceConfig::default() };

@@ -72,8 +72,18 @@ fn a_bad_trace_is_refused_with_its_place() {
         ([GOOD.as_bytes(), b"{\"\xff\"}\n"].concat(), ":2:3: invalid UTF-8".into()),
         (
             b"prompt,output\n1,2\n".to_vec(),
-            ":1: unknown trace format, the line starts with \"prompt,output\", expected `{` (Mooncake JSON lines), or \
-             `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV)".into(),
+            ":1: unknown trace format, the line starts with \"prompt,output\", expected \
+             a JSON document with `input_lens` (`vllm bench serve --save-detailed`), \
+             or `{\"chat_id\": ...` (Qwen-Bailian JSON lines), \
+             or `{\"timestamp\": \"...\", ..., \"hash_ids\": {` (RAGPulse JSON lines), \
+             or `{\"StartTimeOffset\": ...` (APEX JSON lines), \
+             or `{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines), \
+             or `{` (Mooncake JSON lines), \
+             or `arrival_ns,prompt_tokens,output_tokens,...` or `arrival_ms,...` (servesim CSV), \
+             or `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV), \
+             or `Timestamp,...,Request tokens,Response tokens` (BurstGPT CSV), \
+             or `request_id,...,arrival_timestamp,batch_size,prompt_size,token_size` (Splitwise CSV), \
+             or `arrived_at,num_prefill_tokens,num_decode_tokens` (Vidur CSV)".into(),
         ),
         (
             b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,-4,2\n".to_vec(),
@@ -292,9 +302,9 @@ fn bad_flags_are_refused_with_what_is_accepted() {
         ),
         (
             "--trace-format",
-            "csv",
-            "--trace-format csv: `workload.trace.format`: unknown choice `csv` (accepted: `auto`, \
-             `mooncake`, `azure`)".into(),
+            "tsv",
+            "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
+             `mooncake`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",

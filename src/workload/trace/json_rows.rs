@@ -1,0 +1,169 @@
+//! JSON traces with one object a line, read field by field.
+//!
+//! A line is parsed into a tree, which is fast enough where rows are short. Rows whose ids make up
+//! most of a large trace have a reader of their own, see `mooncake`.
+
+use serde_json::{Map, Value};
+
+use super::lines::{Line, Lines};
+use super::mooncake::show;
+use super::stamp::Unit;
+use super::table::TOKENS;
+use super::{IgnoredFields, TraceError};
+use crate::base::hint::nearest;
+
+/// A trace of JSON objects, one a line.
+pub(super) struct JsonRows {
+    lines: Lines,
+    /// The fields that the reader uses.
+    known: &'static [&'static str],
+    ignored: IgnoredFields,
+}
+
+impl JsonRows {
+    /// Reads `lines`, of which the fields in `known` are used.
+    pub(super) fn new(lines: Lines, known: &'static [&'static str]) -> Self {
+        Self { lines, known, ignored: IgnoredFields::default() }
+    }
+
+    /// The next row, or `None` at the end.
+    ///
+    /// # Errors
+    /// The line cannot be read, or is no JSON object.
+    pub(super) fn next_row(&mut self) -> Result<Option<JsonRow<'_>>, TraceError> {
+        let Some(line) = self.lines.next_line()? else {
+            return Ok(None);
+        };
+        let fields = object(&line)?;
+        for name in fields.keys().filter(|name| !self.known.contains(&name.as_str())) {
+            self.ignored.add(name);
+        }
+        Ok(Some(JsonRow { line, fields, known: self.known }))
+    }
+
+    /// Fields that rows have had so far and that are not used.
+    pub(super) fn ignored(&self) -> &IgnoredFields {
+        &self.ignored
+    }
+}
+
+/// One row.
+pub(super) struct JsonRow<'a> {
+    pub(super) line: Line<'a>,
+    pub(super) fields: Map<String, Value>,
+    known: &'static [&'static str],
+}
+
+impl JsonRow<'_> {
+    /// A number of tokens.
+    ///
+    /// # Errors
+    /// There is no such field, or it is no count.
+    pub(super) fn tokens(&self, field: &'static str) -> Result<u32, TraceError> {
+        self.required(field, TOKENS, as_u32)
+    }
+
+    /// A stamp, in nanoseconds.
+    ///
+    /// # Errors
+    /// There is no such field, or it is no stamp.
+    pub(super) fn stamp(&self, field: &'static str, unit: Unit) -> Result<i128, TraceError> {
+        self.required(field, unit.accepted, |value| unit.of_value(value))
+    }
+
+    /// An array of ids, or `None` where the field is absent or `null`.
+    ///
+    /// # Errors
+    /// The field is something else.
+    pub(super) fn ids(&self, field: &'static str) -> Result<Option<Vec<u64>>, TraceError> {
+        self.optional(field, IDS, as_ids)
+    }
+
+    /// The field's value as `read` understands it.
+    ///
+    /// # Errors
+    /// There is no such field, or `read` makes nothing of it.
+    pub(super) fn required<T>(
+        &self,
+        field: &'static str,
+        accepted: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, TraceError> {
+        match self.fields.get(field) {
+            Some(value) => {
+                read(value).ok_or_else(|| self.line.refuse(field, show(value), accepted))
+            }
+            None => Err(self.missing(field, accepted)),
+        }
+    }
+
+    /// As [`JsonRow::required`], but `None` where the field is absent or `null`.
+    pub(super) fn optional<T>(
+        &self,
+        field: &'static str,
+        accepted: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, TraceError> {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.required(field, accepted, read).map(Some),
+        }
+    }
+
+    /// The error that `field` is not there.
+    pub(super) fn missing(&self, field: &'static str, accepted: &str) -> TraceError {
+        let strangers = self.fields.keys().map(String::as_str);
+        let near = nearest(field, strangers.filter(|name| !self.known.contains(name)));
+        let mut refused = self.line.refuse(field, "missing", accepted);
+        if let (TraceError::Field { hint, .. }, Some(name)) = (&mut refused, near) {
+            *hint = format!(", did you mean `{name}`?");
+        }
+        refused
+    }
+}
+
+/// What ids may be, for people.
+pub(super) const IDS: &str = "an array of integers from 0 to 18446744073709551615";
+
+/// An array of ids.
+pub(super) fn as_ids(value: &Value) -> Option<Vec<u64>> {
+    value.as_array()?.iter().map(Value::as_u64).collect()
+}
+
+/// A count that fits 32 bits.
+pub(super) fn as_u32(value: &Value) -> Option<u32> {
+    value.as_u64()?.try_into().ok()
+}
+
+/// The fields of a line's object.
+///
+/// # Errors
+/// The line is not JSON, or not an object.
+pub(super) fn object(line: &Line<'_>) -> Result<Map<String, Value>, TraceError> {
+    let malformed = |column, reason: String| TraceError::Json {
+        path: line.path.to_owned(),
+        line: line.number,
+        column,
+        reason,
+    };
+    match serde_json::from_str(line.text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(malformed(1, "expected an object".to_owned())),
+        Err(error) => Err(malformed(error.column().max(1), reason_of(&error))),
+    }
+}
+
+/// What a JSON error says, without the place.
+pub(super) fn reason_of(error: &serde_json::Error) -> String {
+    error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// Whether `line` is a JSON object that has all of `names`; a line that is cut short has none.
+pub(super) fn has_fields(line: &str, names: &[&str]) -> bool {
+    // Cheaper than parsing, where most lines are of another format.
+    if !names.iter().all(|name| line.contains(&format!("\"{name}\""))) {
+        return false;
+    }
+    serde_json::from_str::<Map<String, Value>>(line)
+        .is_ok_and(|fields| names.iter().all(|&name| fields.contains_key(name)))
+}

@@ -1,0 +1,197 @@
+//! CSV traces: a header, and a record a line.
+//!
+//! Columns are found by name, in any order. A line is a record: no format has quoted line ends, so that
+//! no record outgrows a line.
+
+use super::lines::{Line, Lines};
+use super::stamp::Unit;
+use super::{IgnoredFields, TraceError};
+use crate::base::hint::nearest;
+
+/// What a count of tokens may be, for people.
+pub(super) const TOKENS: &str = "an integer from 0 to 4294967295";
+
+/// A column that a reader uses.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) is_required: bool,
+}
+
+/// A column that a trace must have.
+pub(super) const fn required(name: &'static str) -> Column {
+    Column { name, is_required: true }
+}
+
+/// A column that a trace may have.
+pub(super) const fn optional(name: &'static str) -> Column {
+    Column { name, is_required: false }
+}
+
+/// A CSV trace behind its header.
+pub(super) struct Table {
+    lines: Lines,
+    columns: &'static [Column],
+    /// Where each of the columns stands.
+    places: Vec<Option<usize>>,
+    ignored: IgnoredFields,
+}
+
+impl Table {
+    /// Reads the header and stands before the first record.
+    ///
+    /// # Errors
+    /// There is no header, or it lacks a required column or has one twice.
+    pub(super) fn open(mut lines: Lines, columns: &'static [Column]) -> Result<Self, TraceError> {
+        let path = lines.path().to_owned();
+        let Some(line) = lines.next_line()? else {
+            return Err(TraceError::Empty { path });
+        };
+        let header = cells(line.text);
+        let mut places = Vec::with_capacity(columns.len());
+        for column in columns {
+            let mut named = header.iter().enumerate().filter(|&(_, &cell)| cell == column.name);
+            places.push(match (named.next(), named.next()) {
+                (Some((place, _)), None) => Some(place),
+                (None, _) if !column.is_required => None,
+                (None, _) => return Err(missing(&line, column.name, columns)),
+                (Some(_), Some(_)) => {
+                    return Err(line.refuse(column.name, "there twice", "one column of that name"));
+                }
+            });
+        }
+        let mut ignored = IgnoredFields::default();
+        let is_known = |cell: &str| columns.iter().any(|column| column.name == cell);
+        header.iter().filter(|cell| !is_known(cell)).for_each(|cell| ignored.add(cell));
+        Ok(Self { lines, columns, places, ignored })
+    }
+
+    /// The next record, or `None` at the end.
+    ///
+    /// # Errors
+    /// The line cannot be read.
+    pub(super) fn next_record(&mut self) -> Result<Option<Record<'_>>, TraceError> {
+        Ok(self.lines.next_line()?.map(|line| Record {
+            cells: cells(line.text),
+            line,
+            columns: self.columns,
+            places: &self.places,
+        }))
+    }
+
+    /// Whether the trace has the column at `column` of those that were asked for.
+    pub(super) fn has(&self, column: usize) -> bool {
+        self.places[column].is_some()
+    }
+
+    /// The columns that are not used.
+    pub(super) fn ignored(&self) -> &IgnoredFields {
+        &self.ignored
+    }
+
+    /// The name errors give to the trace.
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.lines.path()
+    }
+}
+
+/// One record of a table.
+pub(super) struct Record<'a> {
+    pub(super) line: Line<'a>,
+    cells: Vec<&'a str>,
+    columns: &'static [Column],
+    places: &'a [Option<usize>],
+}
+
+impl Record<'_> {
+    /// The cell in the given column; `None` if the trace lacks the column, or the record its cell.
+    pub(super) fn cell(&self, column: usize) -> Option<&str> {
+        self.cells.get(self.places[column]?).copied()
+    }
+
+    /// The cell in a column of tokens.
+    ///
+    /// # Errors
+    /// There is none, or it is no count.
+    pub(super) fn tokens(&self, column: usize) -> Result<u32, TraceError> {
+        self.parsed(column, TOKENS, |cell| cell.parse().ok())
+    }
+
+    /// The cell in a column of stamps, in nanoseconds.
+    ///
+    /// # Errors
+    /// There is none, or it is no stamp.
+    pub(super) fn stamp(&self, column: usize, unit: Unit) -> Result<i128, TraceError> {
+        self.parsed(column, unit.accepted, |cell| unit.of_text(cell))
+    }
+
+    /// The cell in the given column, as `parse` understands it.
+    ///
+    /// # Errors
+    /// There is none, or `parse` makes nothing of it.
+    pub(super) fn parsed<T>(
+        &self,
+        column: usize,
+        accepted: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, TraceError> {
+        let cell = self.cell(column);
+        cell.and_then(parse)
+            .ok_or_else(|| self.line.refuse(self.columns[column].name, show(cell), accepted))
+    }
+
+    /// As [`Record::parsed`], but `None` where the cell is empty or absent.
+    pub(super) fn parsed_if_any<T>(
+        &self,
+        column: usize,
+        accepted: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, TraceError> {
+        match self.cell(column) {
+            None | Some("") => Ok(None),
+            Some(_) => self.parsed(column, accepted, parse).map(Some),
+        }
+    }
+}
+
+/// The cells of a line, without blanks and quotes around them. A comma between quotes is no end.
+pub(super) fn cells(line: &str) -> Vec<&str> {
+    let mut is_quoted = false;
+    line.split(|c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    })
+    .map(|cell| cell.trim().trim_matches('"'))
+    .collect()
+}
+
+/// A cell as written, cut to what fits a message.
+fn show(cell: Option<&str>) -> String {
+    cell.map_or("missing".to_owned(), |cell| {
+        format!("{:?}", cell.chars().take(40).collect::<String>())
+    })
+}
+
+fn missing(header: &Line<'_>, column: &'static str, columns: &[Column]) -> TraceError {
+    let cells = cells(header.text);
+    let is_known = |cell: &str| columns.iter().any(|column| column.name == cell);
+    let strangers = cells.into_iter().filter(|cell| !is_known(cell));
+    TraceError::MissingColumn {
+        path: header.path.to_owned(),
+        line: header.number,
+        column,
+        found: show(Some(header.text)),
+        hint: nearest(column, strangers)
+            .map_or(String::new(), |name| format!(", did you mean `{name}`?")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_between_quotes_are_no_ends() {
+        assert_eq!(cells(r#"a, "b,c" ,,"d""#), ["a", "b,c", "", "d"]);
+        assert_eq!(cells(""), [""]);
+    }
+}

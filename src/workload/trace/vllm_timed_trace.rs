@@ -1,0 +1,85 @@
+//! What `vllm bench serve --dataset-name timed_trace` replays, read as it does by default: JSON lines
+//! with the fields of Mooncake, stamps in seconds, and ids of 16 tokens.
+//!
+//! Nothing in a row tells it from Mooncake's, so that the format has to be named.
+
+use super::config::TraceConfig;
+use super::json_rows::JsonRows;
+use super::lines::Lines;
+use super::qwen_bailian::hashed_row;
+use super::stamp::SECONDS;
+use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+
+/// It is not told by its start.
+pub(super) const STARTS_WITH: &str = "";
+
+const KNOWN: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_ids"];
+
+/// Prompt tokens that one id names by default.
+const BLOCK_TOKENS: u32 = 16;
+
+/// No line tells this format from Mooncake's.
+pub(super) fn recognises(_line: &str) -> bool {
+    false
+}
+
+/// Reads a timed trace.
+pub(super) struct VllmTimedTrace {
+    rows: JsonRows,
+    block_tokens: u32,
+}
+
+impl VllmTimedTrace {
+    /// Reads `lines`.
+    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
+        let block_tokens = config.hash_block_tokens.unwrap_or(BLOCK_TOKENS);
+        Self { rows: JsonRows::new(lines, &KNOWN), block_tokens }
+    }
+}
+
+impl RowReader for VllmTimedTrace {
+    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
+        hashed_row(&mut self.rows, self.block_tokens)
+    }
+
+    fn facts(&self) -> FormatFacts {
+        FormatFacts {
+            hash_block_tokens: Some(self.block_tokens),
+            ..FormatFacts::new(KNOWN[0], SECONDS.name)
+        }
+    }
+
+    fn show_stamp(&self, stamp: i128) -> String {
+        SECONDS.show(stamp)
+    }
+
+    fn ignored(&self) -> &IgnoredFields {
+        self.rows.ignored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{refused, rows};
+    use super::*;
+    use crate::workload::request::{Content, Piece, Segment};
+    use crate::workload::trace::TraceFormat::VllmTimedTrace as FORMAT;
+
+    #[test]
+    fn stamps_are_seconds_and_blocks_sixteen_tokens() {
+        let text =
+            r#"{"timestamp": 1.5, "input_length": 32, "output_length": 2, "hash_ids": [4, 4]}"#;
+        let piece = Piece { segment: Segment::Named(4), tokens: 16 };
+        let content = Content::Pieces(vec![piece, piece]);
+        assert_eq!(rows(FORMAT, text), [Row { content, ..Row::new(1_500_000_000, 1, 32, 2) }]);
+    }
+
+    #[test]
+    fn fields_that_are_missing_are_named() {
+        let error = refused(FORMAT, r#"{"timestamp": 1.5, "output_length": 2}"#);
+        assert_eq!(
+            error,
+            "t:1: `input_length` is missing, expected an integer from 0 to 4294967295"
+        );
+    }
+}
