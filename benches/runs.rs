@@ -98,6 +98,7 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
             "model=llama-3.1-8b",
             "accelerator=h100-sxm",
             "engine.vllm.allow_overcommit=true",
+            "engine.vllm.allow_long_max_model_len=true",
         ];
         let all = [&room[..], &deployment].concat();
         let load = closed_loop(256, 16, scale(524_288), 256, &all);

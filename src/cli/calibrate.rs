@@ -1,12 +1,13 @@
 //! `servesim calibrate`.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::Outcome;
 use super::args::CalibrateArgs;
 use super::error::CliError;
 use crate::base::output::{OutFile, OutputError};
 use crate::timing::corrections::{CorrectionOptions, Corrections, Observation};
+use crate::timing::error::ProfileError;
 
 /// Learns corrections from observed passes and writes them.
 pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
@@ -16,13 +17,25 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
         factor_max: args.factor_max,
     };
     let observations = Observation::read(&args.observations)?;
+    if observations.is_empty() {
+        return Err(
+            ProfileError::file(&args.observations, "no rows, expected observed passes").into()
+        );
+    }
     let corrections = Corrections::learn(observations.into_iter(), options)
         .map_err(|cause| CliError::Config { path: args.observations.clone(), cause })?;
     let write = || {
         let mut out = BufWriter::new(OutFile::create(&args.out)?);
         out.write_all(corrections.save().as_bytes())?;
-        out.into_inner().map_err(std::io::IntoInnerError::into_error)?.commit()
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     };
     write().map_err(|error| OutputError::write(&args.out, error))?;
+    if !corrections.has_factors() {
+        writeln!(
+            io::stderr(),
+            "servesim: no factor was learnt: every kind of pass has fewer than {} observations",
+            args.observations_min
+        )?;
+    }
     Ok(Outcome::Done)
 }

@@ -232,7 +232,8 @@ fn memory(
         pipeline_parallel_size: args.pp,
         ..Parallel::default()
     };
-    parallel.check().and_then(|()| parallel.check_for(&model))?;
+    let checked = parallel.check().and_then(|()| parallel.check_for(&model));
+    checked.map_err(|error| error.within("parallel"))?;
     let longest = model.max_position_embeddings;
     let options = options(accelerator, args, args.max_model_len.unwrap_or(longest))?;
     let derive = match args.max_model_len {

@@ -37,7 +37,7 @@ fn execute(
     input: &Path,
     args: &CommonArgs,
 ) -> Result<Outcome, CliError> {
-    let scenario = scenario.clone().set_up(args.model.as_deref(), args.gpu.as_deref());
+    let scenario = scenario.clone().set_up(args.model.as_deref(), args.gpu.as_deref(), args.tp);
     let scenario = scenario.with(&assignments(args)?)?;
     let scenario = scenario
         .resolve(directory)
@@ -142,9 +142,6 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     let mut by_flag = |flag: &str, text: &str, path: &str, value: Value| {
         all.push(Assignment::by_flag(format!("{flag} {text}"), path, value));
     };
-    if let Some(tp) = args.tp {
-        by_flag("--tp", &tp.to_string(), "parallel.tensor_parallel_size", tp.into());
-    }
     if let Some(seed) = args.seed {
         by_flag("--seed", &seed.to_string(), "seed", seed.into());
     }

@@ -50,8 +50,6 @@ pub(crate) struct LoggedCapacity {
     pub(crate) blocks: Option<u64>,
     /// Tokens of a block.
     pub(crate) block_size: Option<u32>,
-    /// Whether engines or ranks of the start differ; then these are the smallest figures.
-    pub(crate) is_uneven: bool,
 }
 
 /// Reads the capacity from a log.
@@ -75,9 +73,6 @@ fn capacity(log: &str) -> Option<LoggedCapacity> {
         }
         for (value, names) in [(&mut current.tokens, TOKENS), (&mut current.blocks, BLOCKS)] {
             let Some(found) = names.iter().find_map(|name| after(line, name)) else { continue };
-            if value.is_some_and(|known| known != found) {
-                current.is_uneven = true;
-            }
             *value = Some(value.map_or(found, |known| known.min(found)));
         }
         if let Some(size) = BLOCK_SIZES.iter().find_map(|name| setting(line, name)) {
@@ -151,12 +146,8 @@ mod tests {
 
     #[test]
     fn what_vllm_logs_is_found() {
-        let expected = LoggedCapacity {
-            tokens: Some(119_008),
-            blocks: Some(7438),
-            block_size: None,
-            is_uneven: false,
-        };
+        let expected =
+            LoggedCapacity { tokens: Some(119_008), blocks: Some(7438), block_size: None };
         assert_eq!(capacity(VLLM), Some(expected));
         let with_size = VLLM.replace("version 0.11.0", "version 0.11.0\nargs: {'block_size': 16}");
         assert_eq!(capacity(&with_size).unwrap().block_size, Some(16));
@@ -179,7 +170,7 @@ mod tests {
     fn the_last_start_counts_and_in_it_the_smallest() {
         let log = "vLLM API server version 1\nnum_gpu_blocks is: 10\n\
                    vLLM API server version 1\nnum_gpu_blocks is: 300\nnum_gpu_blocks is: 290\n";
-        let expected = LoggedCapacity { is_uneven: true, ..blocks(290) };
+        let expected = blocks(290);
         assert_eq!(capacity(log), Some(expected));
         // A start that came to nothing leaves the one before.
         let log = "vLLM API server version 1\nnum_gpu_blocks is: 10\nvLLM API server version 1\n";

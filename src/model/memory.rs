@@ -263,7 +263,7 @@ impl KvMemory {
         };
         memory.available_bytes = budget_bytes.saturating_sub(memory.taken_bytes());
         memory.blocks = memory.blocks_in(memory.available_bytes);
-        memory.tokens = memory.blocks * u64::from(options.block_size);
+        memory.tokens = memory.blocks.saturating_mul(options.block_size.into());
         memory
     }
 
@@ -302,7 +302,7 @@ impl KvMemory {
 
     /// Tokens in the blocks that can be used: one of them never is.
     pub(crate) fn usable_tokens(&self) -> u64 {
-        (self.blocks - 1) * u64::from(self.options.block_size)
+        (self.blocks - 1).saturating_mul(self.options.block_size.into())
     }
 
     /// The same derivation for the longest sequence that fits, at most `options.max_model_len`.
@@ -328,8 +328,8 @@ impl KvMemory {
     fn blocks_in(&self, bytes: u64) -> u64 {
         let blocks =
             u128::from(bytes) * u128::from(self.sequence_blocks) / u128::from(self.sequence_bytes);
-        // A block has at least a byte, so no more blocks than bytes.
-        blocks as u64
+        // A sequence behind a window has more blocks than bytes of KV in them.
+        u64::try_from(blocks).unwrap_or(u64::MAX)
     }
 
     /// Whether blocks given by hand fit beside the weights in the whole memory of the device.

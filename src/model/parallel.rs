@@ -71,6 +71,10 @@ impl Parallel {
             );
             return Err(ConfigError::new("tensor_parallel_size", size, accepted));
         }
+        if self.enable_expert_parallel && model.experts.is_none() {
+            let accepted = format!("false: {} has no experts", model.name);
+            return Err(ConfigError::new("enable_expert_parallel", true, accepted));
+        }
         if self.pipeline_parallel_size > model.num_hidden_layers {
             let accepted =
                 format!("at most the {} layers of {}", model.num_hidden_layers, model.name);

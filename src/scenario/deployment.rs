@@ -20,9 +20,14 @@ impl Scenario {
     /// The same scenario with the engine set up from a model and an accelerator, as far as they are given:
     /// what the scenario says of its timing, its KV pool and its device class no longer counts.
     ///
-    /// `model` is a preset's name, or the path of a `config.json`.
+    /// `model` is a preset's name, or the path of a `config.json`; `devices` share every layer.
     #[must_use]
-    pub fn set_up(mut self, model: Option<&str>, accelerator: Option<&str>) -> Self {
+    pub fn set_up(
+        mut self,
+        model: Option<&str>,
+        accelerator: Option<&str>,
+        devices: Option<u32>,
+    ) -> Self {
         if let Some(name) = model {
             let is_path = Path::new(name).exists() && crate::model::presets::model(name).is_err();
             self.model = Some(if is_path {
@@ -35,10 +40,16 @@ impl Scenario {
         if let Some(name) = accelerator {
             self.accelerator = Some(AcceleratorConfig::named(name));
         }
+        if let Some(devices) = devices {
+            self.parallel.tensor_parallel_size = devices;
+        }
         if model.is_some() || accelerator.is_some() {
             if !self.timing.as_ref().is_some_and(TimingConfig::follows_the_model) {
                 self.timing = None;
             }
+        }
+        let follows = self.model.is_some() && self.accelerator.is_some();
+        if model.is_some() || accelerator.is_some() || (devices.is_some() && follows) {
             let super::EngineConfig::Vllm(vllm) = &mut self.engine;
             *vllm = VllmConfig {
                 device: None,
@@ -98,7 +109,8 @@ impl Scenario {
         if let (Some(shape), Some(data_sheet)) = (&shape, &data_sheet) {
             resolve_memory(vllm, shape, data_sheet, &parallel)?;
         } else if let Some(shape) = &shape {
-            vllm.limit_model_len(shape.max_position_embeddings);
+            vllm.limit_model_len(shape.max_position_embeddings)
+                .map_err(|e| e.within("engine.vllm"))?;
         }
         Ok(())
     }
@@ -187,11 +199,10 @@ fn resolve_memory(
             let memory = memory.map_err(|error| ConfigError {
                 path: "model".to_owned(),
                 found: shape.name.clone(),
-                accepted: format!("a model that fits ({error})"),
+                accepted: format!("a model that fits beside a pass of {batched} tokens and {seqs} requests, or num_gpu_blocks and allow_overcommit ({error})"),
             })?;
             vllm.num_gpu_blocks = Some(memory.blocks.min(TOKENS_MAX.into()) as u32);
         }
     }
-    vllm.limit_model_len(shape.max_position_embeddings);
-    Ok(())
+    vllm.limit_model_len(shape.max_position_embeddings).map_err(|e| e.within("engine.vllm"))
 }

@@ -12,6 +12,9 @@ use super::error::ProfileError;
 /// The most bytes a table may have, unpacked.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// The most columns a table may have.
+const COLUMNS_MAX: usize = 1000;
+
 /// The first bytes of every gzip member.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -126,6 +129,10 @@ impl Cells {
             Format::Parquet => parquet_cells(path)?,
             Format::Npz => unreachable!("arrays are no rows"),
         };
+        if cells.columns.len() > COLUMNS_MAX {
+            let what = format!("{} columns, expected at most {COLUMNS_MAX}", cells.columns.len());
+            return Err(ProfileError::file(path, what));
+        }
         for (place, name) in cells.columns.iter().enumerate() {
             if cells.columns[..place].contains(name) {
                 return Err(ProfileError::file(path, format!("has two columns `{name}`")));
@@ -183,6 +190,12 @@ impl Cells {
                 if let Some(place) = all.columns.iter().position(|known| *known == name) {
                     cells[place] = cell;
                 } else {
+                    if all.columns.len() == COLUMNS_MAX {
+                        let what = format!(
+                            "`{name}` is one column too many, expected at most {COLUMNS_MAX}"
+                        );
+                        return Err(ProfileError::row(path, line, what));
+                    }
                     all.columns.push(name);
                     cells.push(cell);
                 }

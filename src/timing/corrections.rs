@@ -181,6 +181,12 @@ impl Corrections {
         self.factors[kind as usize][bin(size)]
     }
 
+    /// Whether any kind of pass has a factor.
+    pub(crate) fn has_factors(&self) -> bool {
+        let Saved { prefill_only, decode_only, mixed, .. } = &self.saved;
+        [prefill_only, decode_only, mixed].iter().any(|kind| kind.factor.is_some())
+    }
+
     /// The text of a file that [`Self::restore`] reads.
     pub(crate) fn save(&self) -> String {
         let mut text = serde_json::to_string_pretty(&self.saved).expect("plain numbers");

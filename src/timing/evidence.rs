@@ -1,6 +1,9 @@
 //! What the prices of a run rest on: how many answers were measured, interpolated, stretched or
 //! computed, by kind of pass and by part of it, and how much time they priced.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -159,6 +162,40 @@ pub(crate) struct Outlier {
     pub(crate) times: u64,
 }
 
+/// Outliers by what was asked of which part of which kind of pass.
+#[derive(Clone, Debug, Default)]
+struct Outliers(BTreeMap<(&'static str, &'static str, &'static str, String), Outlier>);
+
+impl Outliers {
+    /// Counts an outlier with those of the same place, of which the worst speaks for all.
+    fn add(&mut self, outlier: Outlier) {
+        let key = (outlier.kind, outlier.part, outlier.origin, outlier.at.clone());
+        match self.0.entry(key) {
+            Entry::Vacant(place) => _ = place.insert(outlier),
+            Entry::Occupied(mut place) => {
+                let known = place.get_mut();
+                known.times += outlier.times;
+                if outlier.stretch > known.stretch {
+                    (known.stretch, known.ms) = (outlier.stretch, outlier.ms);
+                }
+            }
+        }
+        // Far more than are shown, so that counts of those that are shown are whole.
+        if self.0.len() > 64 * OUTLIERS_MAX {
+            for mild in self.by_stretch().drain(32 * OUTLIERS_MAX..) {
+                self.0.remove(&(mild.kind, mild.part, mild.origin, mild.at));
+            }
+        }
+    }
+
+    /// All of them, worst first; of equally bad ones by place.
+    fn by_stretch(&self) -> Vec<Outlier> {
+        let mut all: Vec<Outlier> = self.0.values().cloned().collect();
+        all.sort_by(|a, b| b.stretch.total_cmp(&a.stretch));
+        all
+    }
+}
+
 /// The evidence of one engine's prices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
@@ -167,7 +204,7 @@ pub(crate) struct Evidence {
     alias: Option<Part>,
     counts: [[[Answers; Origin::ALL.len()]; Part::ALL.len()]; PassKind::ALL.len()],
     /// Kept on request only.
-    outliers: Option<Vec<Outlier>>,
+    outliers: Option<Outliers>,
 }
 
 /// Outliers that are kept: the ones that stretch the measurements most.
@@ -176,7 +213,7 @@ const OUTLIERS_MAX: usize = 100;
 impl Evidence {
     /// Evidence that keeps the worst outliers.
     pub(crate) fn with_outliers() -> Self {
-        Self { outliers: Some(Vec::new()), ..Self::default() }
+        Self { outliers: Some(Outliers::default()), ..Self::default() }
     }
 
     /// What follows is about a pass of this kind.
@@ -214,22 +251,15 @@ impl Evidence {
         self.note(part, origin, ms);
         let part = self.alias.unwrap_or(part);
         let Some(outliers) = &mut self.outliers else { return };
-        if outliers.len() == OUTLIERS_MAX
-            && outliers.last().is_some_and(|least| stretch < least.stretch)
-        {
-            return;
-        }
-        let (kind, part, origin, at) = (self.kind.name(), part.name(), origin.name(), at());
-        if let Some(same) = outliers
-            .iter_mut()
-            .find(|o| (o.kind, o.part, o.origin) == (kind, part, origin) && o.at == at)
-        {
-            same.times += 1;
-            return;
-        }
-        let place = outliers.partition_point(|other| other.stretch >= stretch);
-        outliers.insert(place, Outlier { kind, part, origin, at, stretch, ms, times: 1 });
-        outliers.truncate(OUTLIERS_MAX);
+        outliers.add(Outlier {
+            kind: self.kind.name(),
+            part: part.name(),
+            origin: origin.name(),
+            at: at(),
+            stretch,
+            ms,
+            times: 1,
+        });
     }
 
     /// Takes in the evidence of another engine.
@@ -239,9 +269,7 @@ impl Evidence {
             ours.ms += theirs.ms;
         }
         if let (Some(ours), Some(theirs)) = (&mut self.outliers, &other.outliers) {
-            ours.extend(theirs.iter().cloned());
-            ours.sort_by(|a, b| b.stretch.total_cmp(&a.stretch));
-            ours.truncate(OUTLIERS_MAX);
+            theirs.0.values().for_each(|outlier| ours.add(outlier.clone()));
         }
     }
 
@@ -250,8 +278,10 @@ impl Evidence {
     }
 
     /// The worst outliers, if they were kept, worst first.
-    pub(crate) fn outliers(&self) -> &[Outlier] {
-        self.outliers.as_deref().unwrap_or_default()
+    pub(crate) fn outliers(&self) -> Vec<Outlier> {
+        let mut worst = self.outliers.as_ref().map_or_else(Vec::new, Outliers::by_stretch);
+        worst.truncate(OUTLIERS_MAX);
+        worst
     }
 
     /// Answers of an origin, over all passes and parts.

@@ -270,7 +270,7 @@ fn shortened(line: &str) -> String {
     if short.len() < line.len() {
         short.push_str("...");
     }
-    format!("`{short}`")
+    format!("{:?}", short.trim_end())
 }
 
 /// The price of a pass with one kind of work.

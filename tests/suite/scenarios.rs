@@ -43,7 +43,7 @@ fn the_quick_start_serves_every_row_of_its_trace() {
 fn replays_whole(name: &str, requests: usize, lines_before: u64) {
     let Some(path) = shared(&format!("traces/{name}")) else { return };
     // Some prompts of the synthetic trace are longer than what the default model can.
-    let run = simulate_trace(&path, &["engine.vllm.max_model_len=200000"]);
+    let run = simulate_trace(&path, &["timing.preset=mocker"]);
     let mut lines: Vec<u64> = run.rows.iter().map(|row| row["line"].as_u64().unwrap()).collect();
     lines.sort_unstable();
     let expected: Vec<u64> = (1..=requests as u64).map(|row| lines_before + row).collect();
@@ -143,7 +143,7 @@ fn an_unlimited_cache_finds_the_published_share() {
     // million of outputs, each with a partial one: seven million hold them all.
     let pool = [
         "engine.vllm.num_gpu_blocks=7000000",
-        "engine.vllm.allow_overcommit=true",
+        "timing.preset=mocker",
         "engine.vllm.max_model_len=200000",
     ];
     let run = simulate_trace(&path, &[&pool[..], &["workload.trace.ties=file"]].concat());
@@ -165,6 +165,7 @@ fn a_limited_cache_finds_less() {
     let run = simulate_trace(
         &path,
         &[
+            "timing.preset=mocker",
             "engine.vllm.num_gpu_blocks=20000",
             "engine.vllm.max_model_len=200000",
             "workload.trace.limit=2000",

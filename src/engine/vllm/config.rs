@@ -38,6 +38,8 @@ pub(crate) struct VllmConfig {
     pub(crate) allow_overcommit: bool,
     /// Longest sequence, prompt and output, in tokens. Absent: as much as the model can and the pool holds.
     pub(crate) max_model_len: Option<u32>,
+    /// Whether `max_model_len` may be more than the model's own (vLLM's `VLLM_ALLOW_LONG_MAX_MODEL_LEN`).
+    pub(crate) allow_long_max_model_len: bool,
     /// Tokens that one pass may compute.
     pub(crate) max_num_batched_tokens: Option<u32>,
     /// Tokens that one pass may be issued; absent: `max_num_batched_tokens`.
@@ -147,6 +149,7 @@ impl Default for VllmConfig {
             enforce_eager: false,
             allow_overcommit: false,
             max_model_len: None,
+            allow_long_max_model_len: false,
             max_num_batched_tokens: None,
             max_num_scheduled_tokens: None,
             max_num_seqs: None,
@@ -231,12 +234,25 @@ impl VllmConfig {
     }
 
     /// The longest sequence unless it is given: what the model can, if the pool holds as much.
-    pub(crate) fn limit_model_len(&mut self, model_tokens: u32) {
+    ///
+    /// # Errors
+    /// It is given, and more than the model can.
+    pub(crate) fn limit_model_len(&mut self, model_tokens: u32) -> Result<(), ConfigError> {
+        if let Some(tokens) = self.max_model_len
+            && tokens > model_tokens
+            && !self.allow_long_max_model_len
+        {
+            let accepted = format!(
+                "at most {model_tokens}, as the model has it, unless allow_long_max_model_len is set"
+            );
+            return Err(ConfigError::new("max_model_len", tokens, accepted));
+        }
         let pool_tokens = self.num_gpu_blocks.map_or(u64::MAX, |blocks| {
             u64::from(blocks.saturating_sub(1)) * u64::from(self.block_size)
         });
         let tokens = pool_tokens.min(u64::from(model_tokens)) as u32;
         self.max_model_len = Some(self.max_model_len.unwrap_or(tokens));
+        Ok(())
     }
 
     /// The budget and the seats, given or by default, before the longest sequence is known.

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -14,14 +14,17 @@ const TOLD_BYTES_MAX: usize = 4096;
 /// The longest line that is an answer.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
+/// Answers that may come before their questions: a child that says more has to wait.
+const LINES_AHEAD_MAX: usize = 16;
+
 /// How long a child that failed is given to say why.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A child process.
 pub(super) struct Child {
     process: std::process::Child,
-    /// Closed when the child is to end.
-    stdin: Option<ChildStdin>,
+    /// Lines for its standard input; closed when the child is to end.
+    questions: Option<SyncSender<String>>,
     lines: Receiver<io::Result<String>>,
     /// The end of what it wrote to its standard error.
     told: Arc<Mutex<Vec<u8>>>,
@@ -47,11 +50,20 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let stdin = process.stdin.take();
+        let mut stdin = process.stdin.take().expect("it is piped");
         let stdout = process.stdout.take().expect("it is piped");
         let mut stderr = process.stderr.take().expect("it is piped");
-        let (send_line, lines) = channel();
-        // Threads only move bytes: a read with a deadline needs one, and a full pipe would block.
+        // Threads only move bytes: reads and writes with a deadline need them, and a full pipe would block.
+        let (questions, lines_to_write) = sync_channel::<String>(1);
+        thread::spawn(move || {
+            while let Ok(line) = lines_to_write.recv() {
+                // A child that does not read may answer why, or not at all: the reader will see.
+                if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        let (send_line, lines) = sync_channel(LINES_AHEAD_MAX);
         thread::spawn(move || {
             let mut stdout = BufReader::new(stdout);
             loop {
@@ -77,15 +89,14 @@ impl Child {
                 kept.drain(..excess);
             }
         });
-        Ok(Self { process, stdin, lines, told, told_all, timeout })
+        Ok(Self { process, questions: Some(questions), lines, told, told_all, timeout })
     }
 
     /// Asks a line and gives the line that answers it; else, in words, what came instead.
     pub(super) fn ask(&mut self, line: &str) -> Result<String, String> {
-        let stdin = self.stdin.as_mut().expect("it is open as long as the child lives");
-        let written = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
-        // A child that does not read may have answered why, so its answer goes first.
-        let written = written.and_then(|()| stdin.flush());
+        let questions = self.questions.as_ref().expect("it is open as long as the child lives");
+        // Full or closed: the child does not read. What it says goes first.
+        let taken = questions.try_send(format!("{line}\n")).is_ok();
         match self.lines.recv_timeout(self.timeout) {
             Ok(Ok(line)) if !line.is_empty() => Ok(line),
             Ok(Err(error)) => Err(format!("gave no line of text: {error}")),
@@ -94,10 +105,8 @@ impl Child {
             }
             Ok(Ok(_)) | Err(RecvTimeoutError::Disconnected) => Err(match self.exit_status() {
                 Some(status) => format!("ended before it answered ({status})"),
-                None => match written {
-                    Ok(()) => "closed its standard output".to_owned(),
-                    Err(error) => format!("does not read its standard input: {error}"),
-                },
+                None if taken => "closed its standard output".to_owned(),
+                None => "does not read its standard input".to_owned(),
             }),
         }
     }
@@ -125,7 +134,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         // The end of its input tells it to go; one that stays is made to.
-        drop(self.stdin.take());
+        drop(self.questions.take());
         if self.exit_status().is_none() {
             let _ = self.process.kill();
             let _ = self.process.wait();

@@ -104,11 +104,24 @@ fn a_program_that_fails_is_quoted() {
     let error = failed("sleep 60", |c| c.timeout_ms = 20);
     assert!(error.contains("gave no answer within 20 ms"), "{error}");
     let error = failed("read -r line; echo hello", |_| ());
-    assert!(error.contains("said `hello") && error.contains("expected {\"id\": 1"), "{error}");
+    assert!(error.contains("said \"hello\"") && error.contains("expected {\"id\": 1"), "{error}");
     let error = failed("read -r line; echo '{\"id\": 1, \"answers\": [1, 2]}'", |_| ());
     assert!(error.contains("expected id 1 and 1 answers"), "{error}");
     let error = failed("read -r line; echo '{\"id\": 1, \"error\": \"out of range\"}'", |_| ());
     assert!(error.contains("says: out of range"), "{error}");
+}
+
+#[test]
+fn a_program_that_does_not_read_is_not_waited_for() {
+    // It answers a hundred questions before they are asked, and reads none of them.
+    let text =
+        "for n in $(seq 100); do echo \"{\\\"id\\\": $n, \\\"answers\\\": [1]}\"; done; sleep 60";
+    let mut pricer = pricer(text, |c| (c.ahead_passes, c.timeout_ms) = (0, 300));
+    let error = (1..1_000_000_u32)
+        .find_map(|new| pricer.price(&prefill(new), &DecodeWork::default()).err())
+        .unwrap()
+        .to_string();
+    assert!(error.contains("gave no answer within 300 ms"), "{error}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ struct Place {
 }
 
 /// Crossings of the largest grid.
-const CROSSINGS_MAX: usize = 1 << 22;
+const CROSSINGS_MAX: usize = 1 << 20;
 
 impl<const N: usize> Grid<N> {
     /// The grid through `points` of the file at `path`.
@@ -182,7 +182,8 @@ impl<const N: usize> Grid<N> {
                 };
                 let (low, high) = (at(low), at(high));
                 let value = self.values[low] + weight * (self.values[high] - self.values[low]);
-                self.values[at(place)] = value.max(0.0);
+                // Not `max`, which would take a NaN for nothing.
+                self.values[at(place)] = if value < 0.0 { 0.0 } else { value };
                 self.rests[at(place)] = rest.max(self.rests[low]).max(self.rests[high]);
                 filled = true;
             }
@@ -214,7 +215,10 @@ impl<const N: usize> Grid<N> {
                 rest = rest.max(self.rests[index]);
             }
         }
-        found.ms = found.ms.max(0.0);
+        // Not `max`, which would take a NaN for nothing.
+        if found.ms < 0.0 {
+            found.ms = 0.0;
+        }
         if rest == Rest::Beyond || found.stretch > 1.0 {
             found.origin = match self.outside {
                 Outside::Clamp => Origin::Clamped,

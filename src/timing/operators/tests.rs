@@ -276,7 +276,7 @@ fn errors_name_the_file_the_row_and_the_field() {
 
     let folder = folder(false);
     let made = Operators::new(&config(folder.path()), &deployment(None, 2)).err().unwrap();
-    let expected = "`timing.operators.tensor_parallel_size` is 2, expected 1, as measured";
+    let expected = "`parallel.tensor_parallel_size` is 2, expected 1, as measured";
     assert!(made.to_string().starts_with(expected), "{made}");
 }
 

@@ -165,8 +165,12 @@ fn takes(field: &str, value: &str) -> bool {
     let Ok(scenario) = assigned else { return false };
     match scenario.resolve(Path::new("")) {
         Ok(_) => true,
-        // "at most" is how one field limits another.
-        Err(error) => error.path != field || error.accepted.starts_with("at most"),
+        // That is how one field limits another.
+        Err(error) => {
+            error.path != field
+                || error.accepted.starts_with("at most")
+                || error.accepted.ends_with("as vLLM requires")
+        }
     }
 }
 
