@@ -25,6 +25,7 @@ use crate::timing::TimingProvider;
 use crate::timing::config::Deployment;
 use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, PassPricer};
+use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
@@ -96,11 +97,16 @@ pub fn simulate(
             Ok(run.report(scenario, facts))
         }
         WorkloadConfig::Synthetic(config) => {
-            let mut source = SyntheticSource::new(config);
+            let source = SyntheticSource::new(config, scenario.seed)?;
+            let mut source = Limited::new(source, config.max_concurrency);
             let run = Run::of(scenario, extras, progress, &mut source)?;
             let facts = WorkloadFacts {
                 name: "synthetic load".to_owned(),
-                description: json!({ "synthetic": config }),
+                description: json!({
+                    "synthetic": config,
+                    "classes": source.class_names(),
+                    "client_queue": source.queue(),
+                }),
                 names_no_prefixes: false,
             };
             Ok(run.report(scenario, facts))
@@ -304,6 +310,7 @@ impl Observer for Recorder<'_> {
                 engine: None,
                 arrival: request.arrival,
                 priority: request.priority,
+                class: request.class,
                 prompt_tokens: request.prompt_tokens,
             };
             rows.rejected(&unserved, why, counted)?;

@@ -378,6 +378,7 @@ mod tests {
             },
             finish: Finish::Stop,
             priority: 0,
+            class: 0,
         }
     }
 

@@ -313,6 +313,7 @@ mod tests {
             },
             finish: Finish::Length,
             priority: -1,
+            class: 0,
         }
     }
 
@@ -322,6 +323,7 @@ mod tests {
         engine: None,
         arrival: SimTime::from_ns(2_500_000),
         priority: 0,
+        class: 0,
         prompt_tokens: 9000,
     };
 

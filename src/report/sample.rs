@@ -67,6 +67,7 @@ pub(super) fn run() -> RunSummary {
         ttft: TtftParts { prefill: lasting(100), ..TtftParts::default() },
         finish: Finish::Stop,
         priority: 0,
+        class: 0,
     };
     let second = RequestRecord {
         id: RequestId(1),

@@ -61,7 +61,7 @@ pub(crate) enum WorkloadConfig {
     /// Replayed from a recorded trace.
     Trace(TraceConfig),
     /// Made up.
-    Synthetic(SyntheticConfig),
+    Synthetic(Box<SyntheticConfig>),
 }
 
 /// The engines.
@@ -208,7 +208,7 @@ impl Scenario {
                 }
             }
             WorkloadConfig::Synthetic(synthetic) => {
-                synthetic.validate().map_err(|e| e.within("workload.synthetic"))?;
+                synthetic.resolve(directory).map_err(|e| e.within("workload.synthetic"))?;
             }
         }
         resolved.check_path()?;

@@ -1,5 +1,8 @@
 //! What is asked of the deployment: requests, and where they come from.
 
+pub(crate) mod arrivals;
+pub(crate) mod lengths;
+pub(crate) mod limit;
 pub(crate) mod request;
 pub(crate) mod source;
 pub(crate) mod synthetic;
