@@ -27,9 +27,9 @@ use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, PassPricer};
 use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
+use crate::workload::reshape::ReshapedTrace;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
-use crate::workload::trace::TraceSource;
 
 /// Hears how far a run has come.
 pub trait Progress {
@@ -78,9 +78,11 @@ pub fn simulate(
 ) -> Result<Report, RunError> {
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
-            let mut source = TraceSource::open(config)?;
+            let source = ReshapedTrace::open(config, scenario.seed)?;
+            let limit = config.reshape.as_ref().and_then(|reshape| reshape.max_concurrency);
+            let mut source = Limited::new(source, limit);
             let run = Run::of(scenario, extras, progress, &mut source)?;
-            let counts = source.counts();
+            let counts = source.inner().counts();
             let name = match config.path.file_name() {
                 Some(name) if name != "-" => name.to_string_lossy().into_owned(),
                 _ => "standard input".to_owned(),
@@ -89,8 +91,10 @@ pub fn simulate(
                 name,
                 description: json!({
                     "trace": config.path,
-                    "reader": source.describe(),
+                    "reader": source.inner().describe(),
                     "rows": counts,
+                    "reshape": source.inner().changes(),
+                    "client_queue": source.queue(),
                 }),
                 names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
             };

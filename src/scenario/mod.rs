@@ -202,6 +202,10 @@ impl Scenario {
         match &mut resolved.workload {
             WorkloadConfig::Trace(trace) => {
                 trace.validate().map_err(|e| e.within("workload.trace"))?;
+                if let Some(reshape) = &mut trace.reshape {
+                    let resolved = reshape.resolve(&trace.path, directory);
+                    resolved.map_err(|e| e.within("workload.trace.reshape"))?;
+                }
                 if trace.path.as_os_str() != "-" {
                     let path = directory.join(&trace.path);
                     trace.path = std::path::absolute(&path).unwrap_or(path);

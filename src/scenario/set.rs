@@ -7,8 +7,11 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 9] = [
+const CHOICES: [&str; 12] = [
     "workload",
+    "workload.trace.reshape.arrivals",
+    "workload.trace.reshape.prompt_tokens",
+    "workload.trace.reshape.output_tokens",
     "workload.synthetic.prompt_tokens",
     "workload.synthetic.output_tokens",
     "workload.synthetic.length_pairs",

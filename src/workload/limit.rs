@@ -61,6 +61,11 @@ impl<S: RequestSource> Limited<S> {
         Self { inner, free, queue: ClientQueue::default() }
     }
 
+    /// The source behind the limit.
+    pub(crate) fn inner(&self) -> &S {
+        &self.inner
+    }
+
     /// How long requests waited so far; `None` without a limit.
     pub(crate) fn queue(&self) -> Option<ClientQueue> {
         let mean_ns = self.queue.sum_ns as f64 / self.queue.all as f64;

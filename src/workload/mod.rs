@@ -4,6 +4,7 @@ pub(crate) mod arrivals;
 pub(crate) mod lengths;
 pub(crate) mod limit;
 pub(crate) mod request;
+pub(crate) mod reshape;
 pub(crate) mod source;
 pub(crate) mod synthetic;
 pub(crate) mod trace;
