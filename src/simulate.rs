@@ -153,7 +153,8 @@ impl Run {
         let mut engines: Vec<Engine> = (0..scenario.cluster.engines)
             .map(|id| build_engine(scenario, vllm, EngineId(id), extras.advance(), &provider))
             .collect();
-        let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
+        let mut recorder =
+            Recorder::new(&scenario.metrics, extras, source.class_names(), progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
         }
@@ -271,11 +272,17 @@ impl<'a> Recorder<'a> {
     fn new(
         config: &MetricsConfig,
         extras: &Extras,
+        classes: &[String],
         progress: &'a mut dyn Progress,
     ) -> Result<Self, OutputError> {
         // Files are opened before anything runs: a run is never lost for a missing folder.
-        let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
-        Ok(Self { metrics: Metrics::new(options(config)), rows, progress })
+        let rows = extras
+            .requests
+            .as_deref()
+            .map(|path| RequestSink::create(path, classes))
+            .transpose()?;
+        let metrics = Metrics::new(options(config)).with_classes(classes);
+        Ok(Self { metrics, rows, progress })
     }
 
     fn is_counted(&self, id: RequestId, arrival: SimTime) -> bool {
@@ -285,7 +292,7 @@ impl<'a> Recorder<'a> {
     /// Takes down who is left, and puts the rows into their place.
     fn end(mut self, ending: &Ending) -> Result<Metrics, OutputError> {
         for request in &ending.unfinished {
-            self.metrics.unfinished(request.id, request.arrival);
+            self.metrics.unfinished(request.id, request.class, request.arrival);
             let counted = self.is_counted(request.id, request.arrival);
             if let Some(rows) = &mut self.rows {
                 rows.unfinished(request, counted)?;
@@ -305,7 +312,7 @@ impl Observer for Recorder<'_> {
     }
 
     fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {
-        self.metrics.rejected(request.id, request.arrival, why);
+        self.metrics.rejected(request.id, request.class, request.arrival, why);
         let counted = Observer::is_counted(self, request);
         if let Some(rows) = &mut self.rows {
             let unserved = Unserved {
