@@ -189,7 +189,7 @@ impl RequestSink {
         record: &RequestRecord,
         counted: bool,
     ) -> Result<(), OutputError> {
-        self.write(record.class, Row::finished(record, counted))
+        self.write(record.class, &Row::finished(record, counted))
     }
 
     /// A request was turned away.
@@ -200,7 +200,7 @@ impl RequestSink {
         counted: bool,
     ) -> Result<(), OutputError> {
         let row = Row::unserved(request, "rejected", counted);
-        self.write(request.class, Row { reason: Some(reason.name()), ..row })
+        self.write(request.class, &Row { reason: Some(reason.name()), ..row })
     }
 
     /// A request was still waiting or running when the run ended.
@@ -209,7 +209,7 @@ impl RequestSink {
         request: &Unserved,
         counted: bool,
     ) -> Result<(), OutputError> {
-        self.write(request.class, Row::unserved(request, "unfinished", counted))
+        self.write(request.class, &Row::unserved(request, "unfinished", counted))
     }
 
     /// Puts the complete file in its place.
@@ -221,9 +221,9 @@ impl RequestSink {
         stream.and_then(Stream::close).map_err(|e| OutputError::write(&self.path, e))
     }
 
-    fn write(&mut self, class: u16, row: Row<'_>) -> Result<(), OutputError> {
+    fn write(&mut self, class: u16, row: &Row<'_>) -> Result<(), OutputError> {
         let class = self.classes.get(usize::from(class)).map(String::as_str);
-        self.rows.write(&Row { class, ..row }).map_err(|e| OutputError::write(&self.path, e))
+        self.rows.write(&Row { class, ..*row }).map_err(|e| OutputError::write(&self.path, e))
     }
 }
 

@@ -230,8 +230,10 @@ impl LengthConfig {
 impl ZipfConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         check("exponent", self.exponent, 0.0, 100.0)?;
-        if self.min == 0 {
-            return Err(ConfigError::new("min", 0, "an integer of at least 1"));
+        for (path, tokens) in [("min", self.min), ("max", self.max)] {
+            if tokens == 0 {
+                return Err(ConfigError::new(path, 0, "an integer of at least 1"));
+            }
         }
         check_range(self.min, self.max)?;
         if self.max - self.min >= ZIPF_VALUES_MAX {

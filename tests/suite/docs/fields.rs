@@ -88,7 +88,9 @@ fn walk(
         Some("number") => "number",
         Some("boolean") => "boolean",
         Some("array") => {
-            walk(schema, &node["items"], "", None, fields);
+            if node["items"].get("$ref").is_some() {
+                walk(schema, &node["items"], "", None, fields);
+            }
             "list"
         }
         kind => panic!("{path} is a {kind:?}"),
@@ -124,7 +126,7 @@ fn shown(value: &Value) -> String {
         Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
         // A choice in the flow style of YAML.
         Value::Object(_) => format!("`{}`", value.to_string().replace('"', "").replace(':', ": ")),
-        value => panic!("{value} is no value of a field"),
+        Value::Array(_) => panic!("{value} is no value of a field"),
     }
 }
 
