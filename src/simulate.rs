@@ -25,10 +25,11 @@ use crate::timing::TimingProvider;
 use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricing};
+use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
+use crate::workload::reshape::ReshapedTrace;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
-use crate::workload::trace::TraceSource;
 
 /// Hears how far a run has come.
 pub trait Progress {
@@ -95,9 +96,11 @@ fn run(
 ) -> Result<(Run, WorkloadFacts), RunError> {
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
-            let mut source = TraceSource::open(config)?;
+            let source = ReshapedTrace::open(config, scenario.seed)?;
+            let limit = config.reshape.as_ref().and_then(|reshape| reshape.max_concurrency);
+            let mut source = Limited::new(source, limit);
             let run = Run::of(scenario, extras, progress, &mut source)?;
-            let counts = source.counts();
+            let counts = source.inner().counts();
             let name = match config.path.file_name() {
                 Some(name) if name != "-" => name.to_string_lossy().into_owned(),
                 _ => "standard input".to_owned(),
@@ -106,19 +109,26 @@ fn run(
                 name,
                 description: json!({
                     "trace": config.path,
-                    "reader": source.describe(),
+                    "reader": source.inner().describe(),
                     "rows": counts,
+                    "reshape": source.inner().changes(),
+                    "client_queue": source.queue(),
                 }),
                 names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
             };
             Ok((run, facts))
         }
         WorkloadConfig::Synthetic(config) => {
-            let mut source = SyntheticSource::new(config);
+            let source = SyntheticSource::new(config, scenario.seed)?;
+            let mut source = Limited::new(source, config.max_concurrency);
             let run = Run::of(scenario, extras, progress, &mut source)?;
             let facts = WorkloadFacts {
                 name: "synthetic load".to_owned(),
-                description: json!({ "synthetic": config }),
+                description: json!({
+                    "synthetic": config,
+                    "classes": source.class_names(),
+                    "client_queue": source.queue(),
+                }),
                 names_no_prefixes: false,
             };
             Ok((run, facts))
@@ -161,7 +171,8 @@ impl Run {
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
             .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider, &pricing))
             .collect();
-        let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
+        let mut recorder =
+            Recorder::new(&scenario.metrics, extras, source.class_names(), progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
         }
@@ -351,11 +362,17 @@ impl<'a> Recorder<'a> {
     fn new(
         config: &MetricsConfig,
         extras: &Extras,
+        classes: &[String],
         progress: &'a mut dyn Progress,
     ) -> Result<Self, OutputError> {
         // Files are opened before anything runs: a run is never lost for a missing folder.
-        let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
-        Ok(Self { metrics: Metrics::new(options(config)), rows, progress })
+        let rows = extras
+            .requests
+            .as_deref()
+            .map(|path| RequestSink::create(path, classes))
+            .transpose()?;
+        let metrics = Metrics::new(options(config)).with_classes(classes);
+        Ok(Self { metrics, rows, progress })
     }
 
     fn is_counted(&self, id: RequestId, arrival: SimTime) -> bool {
@@ -365,7 +382,7 @@ impl<'a> Recorder<'a> {
     /// Takes down who is left, and puts the rows into their place.
     fn end(mut self, ending: &Ending) -> Result<Metrics, OutputError> {
         for request in &ending.unfinished {
-            self.metrics.unfinished(request.id, request.arrival);
+            self.metrics.unfinished(request.id, request.class, request.arrival);
             let counted = self.is_counted(request.id, request.arrival);
             if let Some(rows) = &mut self.rows {
                 rows.unfinished(request, counted)?;
@@ -385,7 +402,7 @@ impl Observer for Recorder<'_> {
     }
 
     fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {
-        self.metrics.rejected(request.id, request.arrival, why);
+        self.metrics.rejected(request.id, request.class, request.arrival, why);
         let counted = Observer::is_counted(self, request);
         if let Some(rows) = &mut self.rows {
             let unserved = Unserved {
@@ -394,6 +411,7 @@ impl Observer for Recorder<'_> {
                 engine: None,
                 arrival: request.arrival,
                 priority: request.priority,
+                class: request.class,
                 prompt_tokens: request.prompt_tokens,
             };
             rows.rejected(&unserved, why, counted)?;

@@ -1,5 +1,6 @@
 //! The small layer every module may use: time and the order of events, ids, the records that
-//! engines state and metrics read, digests, lookups, configuration errors, result files.
+//! engines state and metrics read, digests, lookups, random streams, configuration errors, result
+//! files.
 
 pub(crate) mod config;
 pub(crate) mod digest;
@@ -9,4 +10,5 @@ pub(crate) mod lookup;
 pub(crate) mod moment;
 pub(crate) mod output;
 pub(crate) mod record;
+pub(crate) mod rng;
 pub(crate) mod time;

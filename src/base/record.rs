@@ -34,6 +34,8 @@ pub(crate) struct RequestRecord {
     pub(crate) finish: Finish,
     /// Its priority.
     pub(crate) priority: i32,
+    /// The class of its client.
+    pub(crate) class: u16,
 }
 
 impl RequestRecord {
@@ -90,6 +92,8 @@ pub(crate) struct Unserved {
     pub(crate) arrival: SimTime,
     /// Its priority.
     pub(crate) priority: i32,
+    /// The class of its client.
+    pub(crate) class: u16,
     /// Tokens of its prompt.
     pub(crate) prompt_tokens: u32,
 }

@@ -240,6 +240,7 @@ impl Case {
                 output_tokens: request.output_len,
                 max_tokens: request.max_tokens.unwrap_or(request.output_len),
                 priority: request.priority,
+                class: 0,
                 content: Content::Pieces(pieces),
                 output: Segment::Named(request.out_seg.unwrap_or((1 << 30) + index as u64)),
                 line: 0,

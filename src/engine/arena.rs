@@ -40,6 +40,7 @@ pub(crate) struct Request {
     pub(crate) stage: Stage,
     pub(crate) counted: bool,
     pub(crate) priority: i32,
+    pub(crate) class: u16,
     pub(crate) arrival: SimTime,
     pub(crate) queued: SimTime,
 
@@ -91,6 +92,7 @@ impl Request {
             stage: Stage::Waiting,
             counted: arrival.counted,
             priority: spec.priority,
+            class: spec.class,
             arrival: spec.arrival,
             queued: arrival.queued,
             prompt_tokens: spec.prompt_tokens,
@@ -136,6 +138,7 @@ impl Request {
             engine: None,
             arrival: self.arrival,
             priority: self.priority,
+            class: self.class,
             prompt_tokens: self.prompt_tokens,
         }
     }

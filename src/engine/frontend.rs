@@ -36,6 +36,7 @@ mod tests {
             output_tokens,
             max_tokens: output_tokens,
             priority: 0,
+            class: 0,
             content: Content::Private,
             output: Segment::Output(RequestId(0)),
             line: 0,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::time::{SimDuration, SimTime};
 
+use super::classes::ClassMetrics;
 use super::passes::{Passes, ratio};
 use super::record::{Finish, PassRecord, Rejection, RequestRecord, TtftParts};
 use super::samples::{EXACT_LIMIT, Samples, Summary};
@@ -94,6 +95,7 @@ pub(crate) struct Metrics {
     queue: Samples,
     ttft_parts: PartSamples,
     passes: Passes,
+    classes: Vec<ClassMetrics>,
 }
 
 /// A sample for each part of the TTFT.
@@ -137,7 +139,15 @@ impl Metrics {
                 detokenize: samples(),
             },
             passes: Passes::default(),
+            classes: Vec::new(),
         }
+    }
+
+    /// Keeps statistics of each of these classes too, by number.
+    pub(crate) fn with_classes(mut self, names: &[String]) -> Self {
+        let limit = self.options.exact_limit;
+        self.classes = names.iter().map(|name| ClassMetrics::new(name, limit)).collect();
+        self
     }
 
     /// Whether the statistics take this request in.
@@ -179,21 +189,36 @@ impl Metrics {
         self.e2e.record(record.e2e(), 1);
         self.queue.record(record.queue(), 1);
         self.ttft_parts.record(&record.ttft);
+        if let Some(class) = self.classes.get_mut(usize::from(record.class)) {
+            class.finished(record);
+        }
     }
 
     /// A request was turned away.
-    pub(crate) fn rejected(&mut self, id: RequestId, arrival: SimTime, reason: Rejection) {
+    pub(crate) fn rejected(
+        &mut self,
+        id: RequestId,
+        class: u16,
+        arrival: SimTime,
+        reason: Rejection,
+    ) {
         self.outcomes.rejected += 1;
         if self.counts(id, arrival) {
             self.rejected[reason as usize] += 1;
+            if let Some(class) = self.classes.get_mut(usize::from(class)) {
+                class.rejected += 1;
+            }
         }
     }
 
     /// A request was still waiting or running when the run ended.
-    pub(crate) fn unfinished(&mut self, id: RequestId, arrival: SimTime) {
+    pub(crate) fn unfinished(&mut self, id: RequestId, class: u16, arrival: SimTime) {
         self.outcomes.unfinished += 1;
         if self.counts(id, arrival) {
             self.unfinished += 1;
+            if let Some(class) = self.classes.get_mut(usize::from(class)) {
+                class.unfinished += 1;
+            }
         }
     }
 
@@ -262,6 +287,7 @@ impl Metrics {
             preemptions: self.preemptions,
             passes,
             engines,
+            classes: self.classes.into_iter().map(ClassMetrics::finish).collect(),
         }
     }
 
@@ -378,6 +404,7 @@ mod tests {
             },
             finish: Finish::Stop,
             priority: 0,
+            class: 0,
         }
     }
 
@@ -454,8 +481,8 @@ mod tests {
         let mut metrics = Metrics::new(MetricsOptions::default());
         metrics.finished(&record(1, 2000));
         metrics.finished(&record(0, 1900));
-        metrics.unfinished(RequestId(2), at(2500));
-        metrics.rejected(RequestId(3), at(1500), Rejection::ZeroOutput);
+        metrics.unfinished(RequestId(2), 0, at(2500));
+        metrics.rejected(RequestId(3), 0, at(1500), Rejection::ZeroOutput);
         // From the rejected arrival at 1500 to 2000 + 110.
         assert_eq!(metrics.finish().throughput.span_s, Some(0.61));
     }
@@ -463,7 +490,7 @@ mod tests {
     #[test]
     fn nothing_completed_means_no_rates() {
         let mut metrics = Metrics::new(MetricsOptions::default());
-        metrics.rejected(RequestId(0), at(5), Rejection::EmptyPrompt);
+        metrics.rejected(RequestId(0), 0, at(5), Rejection::EmptyPrompt);
         let run = metrics.finish();
         assert_eq!((run.throughput.span_s, run.throughput.requests_per_s), (None, None));
         assert_eq!(run.prefix_cache.hit_ratio, None);
@@ -480,8 +507,8 @@ mod tests {
         for (id, arrival) in [999, 1000, 1999, 2000].into_iter().enumerate() {
             metrics.finished(&record(id as u32, arrival));
         }
-        metrics.rejected(RequestId(4), at(2000), Rejection::ZeroOutput);
-        metrics.unfinished(RequestId(5), at(3000));
+        metrics.rejected(RequestId(4), 0, at(2000), Rejection::ZeroOutput);
+        metrics.unfinished(RequestId(5), 0, at(3000));
         let outcomes = metrics.outcomes();
         assert_eq!(outcomes, Outcomes { completed: 4, rejected: 1, unfinished: 1 });
         let run = metrics.finish();
@@ -512,5 +539,24 @@ mod tests {
             metrics.finished(&RequestRecord { preemptions, ..record(id as u32, 0) });
         }
         assert_eq!(metrics.finish().preemptions, Preemptions { total: 4, requests: 2 });
+    }
+
+    #[test]
+    fn classes_are_counted_apart() {
+        let names = ["chat".to_owned(), "batch".to_owned()];
+        let mut metrics = Metrics::new(MetricsOptions::default()).with_classes(&names);
+        metrics.finished(&record(0, 0));
+        metrics.finished(&RequestRecord { class: 1, prompt_tokens: 300, ..record(1, 0) });
+        metrics.rejected(RequestId(2), 1, at(0), Rejection::ZeroOutput);
+        metrics.unfinished(RequestId(3), 0, at(0));
+        let [chat, batch] = &metrics.finish().classes[..] else { panic!("there are two") };
+        assert_eq!((chat.class.as_str(), chat.completed), ("chat", 1));
+        assert_eq!(
+            (chat.rejected, chat.unfinished, batch.rejected, batch.unfinished),
+            (0, 1, 1, 0)
+        );
+        assert_eq!(batch.tokens, TokensSummary { prompt: 300, cached: 25, output: 5 });
+        assert_eq!((batch.ttft_ms.mean, batch.tpot_ms.mean), (Some(30.0), Some(20.0)));
+        assert_eq!((batch.e2e_ms.max, batch.queue_ms.p50), (Some(110.0), Some(10.0)));
     }
 }

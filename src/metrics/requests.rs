@@ -16,7 +16,7 @@ use super::record::{Rejection, RequestRecord, Unserved};
 use crate::base::output::{OutFile, OutputError};
 
 /// The columns, in order; the fields of [`Row`].
-const COLUMNS: [&str; 26] = [
+const COLUMNS: [&str; 27] = [
     "id",
     "line",
     "engine",
@@ -24,6 +24,7 @@ const COLUMNS: [&str; 26] = [
     "reason",
     "counted",
     "priority",
+    "class",
     "arrival_ms",
     "prompt_tokens",
     "cached_tokens",
@@ -46,8 +47,8 @@ const COLUMNS: [&str; 26] = [
 ];
 
 /// One request.
-#[derive(Debug, Default, Serialize)]
-struct Row {
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Row<'a> {
     id: u32,
     /// `None` where there is no trace.
     line: Option<u64>,
@@ -56,6 +57,8 @@ struct Row {
     reason: Option<&'static str>,
     counted: bool,
     priority: i32,
+    /// `None` where there are no classes.
+    class: Option<&'a str>,
     arrival_ms: f64,
     prompt_tokens: u32,
     cached_tokens: Option<u32>,
@@ -77,7 +80,7 @@ struct Row {
     ttft_detokenize_ms: Option<f64>,
 }
 
-impl Row {
+impl Row<'_> {
     fn finished(record: &RequestRecord, counted: bool) -> Self {
         let ms = |duration: SimDuration| Some(duration.as_ms());
         let parts = &record.ttft;
@@ -89,6 +92,7 @@ impl Row {
             reason: None,
             counted,
             priority: record.priority,
+            class: None,
             arrival_ms: record.arrival.as_ms(),
             prompt_tokens: record.prompt_tokens,
             cached_tokens: Some(record.cached_tokens),
@@ -134,6 +138,8 @@ fn trace_line(line: u64) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct RequestSink {
     path: PathBuf,
+    /// What classes are called, by number.
+    classes: Vec<String>,
     rows: Rows,
 }
 
@@ -144,13 +150,13 @@ enum Rows {
 }
 
 impl RequestSink {
-    /// Opens `path`. Its name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
+    /// Opens `path`, for requests of these classes. The name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
     /// `-` is JSON lines on standard output.
     ///
     /// # Errors
     ///
     /// If the name says no format, or no file can be made there.
-    pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
+    pub(crate) fn create(path: &Path, classes: &[String]) -> Result<Self, OutputError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         let (stem, gzip) = match name.strip_suffix(".gz") {
             Some(stem) => (stem, true),
@@ -170,7 +176,11 @@ impl RequestSink {
         };
         let stream = Stream::create(path, gzip).map_err(|e| OutputError::write(path, e))?;
         let rows = if is_csv { Rows::csv(stream) } else { Ok(Rows::JsonLines(stream)) };
-        Ok(Self { path: path.to_owned(), rows: rows.map_err(|e| OutputError::write(path, e))? })
+        Ok(Self {
+            path: path.to_owned(),
+            classes: classes.to_vec(),
+            rows: rows.map_err(|e| OutputError::write(path, e))?,
+        })
     }
 
     /// A request finished.
@@ -179,7 +189,7 @@ impl RequestSink {
         record: &RequestRecord,
         counted: bool,
     ) -> Result<(), OutputError> {
-        self.write(&Row::finished(record, counted))
+        self.write(record.class, &Row::finished(record, counted))
     }
 
     /// A request was turned away.
@@ -190,7 +200,7 @@ impl RequestSink {
         counted: bool,
     ) -> Result<(), OutputError> {
         let row = Row::unserved(request, "rejected", counted);
-        self.write(&Row { reason: Some(reason.name()), ..row })
+        self.write(request.class, &Row { reason: Some(reason.name()), ..row })
     }
 
     /// A request was still waiting or running when the run ended.
@@ -199,7 +209,7 @@ impl RequestSink {
         request: &Unserved,
         counted: bool,
     ) -> Result<(), OutputError> {
-        self.write(&Row::unserved(request, "unfinished", counted))
+        self.write(request.class, &Row::unserved(request, "unfinished", counted))
     }
 
     /// Puts the complete file in its place.
@@ -211,8 +221,9 @@ impl RequestSink {
         stream.and_then(Stream::close).map_err(|e| OutputError::write(&self.path, e))
     }
 
-    fn write(&mut self, row: &Row) -> Result<(), OutputError> {
-        self.rows.write(row).map_err(|e| OutputError::write(&self.path, e))
+    fn write(&mut self, class: u16, row: &Row<'_>) -> Result<(), OutputError> {
+        let class = self.classes.get(usize::from(class)).map(String::as_str);
+        self.rows.write(&Row { class, ..*row }).map_err(|e| OutputError::write(&self.path, e))
     }
 }
 
@@ -224,7 +235,7 @@ impl Rows {
         Ok(Self::Csv(Box::new(writer)))
     }
 
-    fn write(&mut self, row: &Row) -> io::Result<()> {
+    fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self {
             Self::Csv(writer) => Ok(writer.serialize(row)?),
             Self::JsonLines(stream) => {
@@ -313,15 +324,18 @@ mod tests {
             },
             finish: Finish::Length,
             priority: -1,
+            class: 0,
         }
     }
 
+    /// Of a class without a name.
     const REFUSED: Unserved = Unserved {
         id: RequestId(3),
         line: 0,
         engine: None,
         arrival: SimTime::from_ns(2_500_000),
         priority: 0,
+        class: 1,
         prompt_tokens: 9000,
     };
 
@@ -329,7 +343,7 @@ mod tests {
     fn written(name: &str) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        let mut sink = RequestSink::create(&path).unwrap();
+        let mut sink = RequestSink::create(&path, &["chat".to_owned()]).unwrap();
         sink.finished(&record(), true).unwrap();
         sink.rejected(&REFUSED, Rejection::PromptTooLong, false).unwrap();
         sink.unfinished(&Unserved { engine: Some(EngineId(0)), ..REFUSED }, true).unwrap();
@@ -345,12 +359,12 @@ mod tests {
         // TPOT 30 ms / 3.
         assert_eq!(
             lines[1],
-            "7,8,1,completed,,true,-1,1000.000001,100,16,4,1010.000001,1030.500001,1060.500001,\
+            "7,8,1,completed,,true,-1,chat,1000.000001,100,16,4,1010.000001,1030.500001,1060.500001,\
              10.0,30.5,10.0,60.5,2,length,0.0,10.0,20.0,0.0,0.5,0.0"
         );
         let nothing = ",".repeat(17);
-        assert_eq!(lines[2], format!("3,,,rejected,prompt_too_long,false,0,2.5,9000{nothing}"));
-        assert_eq!(lines[3], format!("3,,0,unfinished,,true,0,2.5,9000{nothing}"));
+        assert_eq!(lines[2], format!("3,,,rejected,prompt_too_long,false,0,,2.5,9000{nothing}"));
+        assert_eq!(lines[3], format!("3,,0,unfinished,,true,0,,2.5,9000{nothing}"));
         assert_eq!(lines.len(), 4);
     }
 
@@ -381,14 +395,14 @@ mod tests {
     fn no_rows_still_have_a_header() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("requests.csv");
-        RequestSink::create(&path).unwrap().close().unwrap();
+        RequestSink::create(&path, &[]).unwrap().close().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), COLUMNS.join(",") + "\n");
     }
 
     #[test]
     fn a_name_without_a_known_extension_is_refused() {
         for (name, found) in [("a.parquet", "\".parquet\""), ("a.gz", "\"\""), ("a", "\"\"")] {
-            let error = RequestSink::create(Path::new(name)).unwrap_err().to_string();
+            let error = RequestSink::create(Path::new(name), &[]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{name}: the name ends in {found}")), "{error}");
         }
     }

@@ -33,6 +33,31 @@ pub(crate) struct RunSummary {
     pub(crate) passes: PassesSummary,
     /// One entry an engine, in order of its id.
     pub(crate) engines: Vec<EngineSummary>,
+    /// One entry a class of clients, in the order of the workload; empty where there are none.
+    pub(crate) classes: Vec<ClassSummary>,
+}
+
+/// The counted requests of one class of clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClassSummary {
+    /// Its name.
+    pub(crate) class: String,
+    /// Requests that finished.
+    pub(crate) completed: u64,
+    /// Requests that never entered an engine.
+    pub(crate) rejected: u64,
+    /// Requests that were still waiting or running when the run ended.
+    pub(crate) unfinished: u64,
+    /// Tokens of the completed requests.
+    pub(crate) tokens: TokensSummary,
+    /// As in [`Latency`], of this class.
+    pub(crate) ttft_ms: Summary,
+    /// As in [`Latency`], of this class.
+    pub(crate) tpot_ms: Summary,
+    /// As in [`Latency`], of this class.
+    pub(crate) e2e_ms: Summary,
+    /// As in [`Latency`], of this class.
+    pub(crate) queue_ms: Summary,
 }
 
 /// The rule by which requests count; all `None` counts every request.

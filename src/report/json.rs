@@ -60,6 +60,7 @@ mod tests {
             "preemptions",
             "passes",
             "engines",
+            "classes",
             "timing",
             "warnings",
             "digest",

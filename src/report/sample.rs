@@ -67,6 +67,7 @@ pub(super) fn run() -> RunSummary {
         ttft: TtftParts { prefill: lasting(100), ..TtftParts::default() },
         finish: Finish::Stop,
         priority: 0,
+        class: 0,
     };
     let second = RequestRecord {
         id: RequestId(1),
@@ -86,8 +87,8 @@ pub(super) fn run() -> RunSummary {
     metrics.token_gap(lasting(50), 1);
     metrics.finished(&first);
     metrics.finished(&second);
-    metrics.rejected(RequestId(2), at(60), Rejection::PromptTooLong);
-    metrics.unfinished(RequestId(3), at(70));
+    metrics.rejected(RequestId(2), 0, at(60), Rejection::PromptTooLong);
+    metrics.unfinished(RequestId(3), 0, at(70));
     metrics.finish()
 }
 

@@ -7,13 +7,18 @@ use serde_json::Value;
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
 use crate::metrics::samples::Summary;
-use crate::metrics::summary::{EngineSummary, Level, Measured, PassKindSummary, RunSummary};
+use crate::metrics::summary::{
+    ClassSummary, EngineSummary, Level, Measured, PassKindSummary, RunSummary,
+};
 
 use super::Report;
 use super::format::{UNKNOWN, count, counted, figure, known, mean, percent, wrapped};
 
 /// Engines that get a line of their own.
 const ENGINES_MAX: usize = 8;
+
+/// Classes that get a line of their own.
+const CLASSES_MAX: usize = 12;
 
 /// Columns of a terminal that the tables fit into.
 const WIDTH_MAX: usize = 100;
@@ -39,6 +44,10 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
         // Trailing blanks of the last column are of no use.
         table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
+    }
+    if !run.classes.is_empty() {
+        writeln!(out)?;
+        classes(run).lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
     }
     writeln!(out)?;
     writeln!(out, "{}", cache_line(run))?;
@@ -283,6 +292,31 @@ fn engines(run: &RunSummary) -> Table {
         rows.push(vec![format!("and {more} more")]);
     }
     table(&["Mean / max", "busy (%)", "KV blocks", "used", "used (%)", "running", "waiting"], rows)
+}
+
+fn classes(run: &RunSummary) -> Table {
+    let row = |class: &ClassSummary| {
+        let figures = [&class.ttft_ms, &class.tpot_ms, &class.e2e_ms];
+        let figures = figures.into_iter().flat_map(|summary| [summary.p50, summary.p99]);
+        let mut row = vec![shortened(&class.class), count(class.completed)];
+        row.extend(figures.map(|value| known(value, figure)));
+        row
+    };
+    let mut rows: Vec<_> = run.classes.iter().take(CLASSES_MAX).map(row).collect();
+    if let Some(more @ 1..) = run.classes.len().checked_sub(CLASSES_MAX) {
+        rows.push(vec![format!("and {more} more")]);
+    }
+    let header = ["Class (ms)", "done", "TTFT p50", "p99", "TPOT p50", "p99", "E2E p50", "p99"];
+    table(&header, rows)
+}
+
+/// A name that fits the first column.
+fn shortened(name: &str) -> String {
+    let width = usize::from(LABEL_WIDTH);
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    name.chars().take(width - 1).chain(['…']).collect()
 }
 
 /// A table with its first column to the left and the rest to the right, on a common grid.

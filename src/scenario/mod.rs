@@ -73,7 +73,7 @@ pub(crate) enum WorkloadConfig {
     /// Replayed from a recorded trace.
     Trace(TraceConfig),
     /// Made up.
-    Synthetic(SyntheticConfig),
+    Synthetic(Box<SyntheticConfig>),
 }
 
 /// The engines.
@@ -213,13 +213,17 @@ impl Scenario {
         match &mut resolved.workload {
             WorkloadConfig::Trace(trace) => {
                 trace.validate().map_err(|e| e.within("workload.trace"))?;
+                if let Some(reshape) = &mut trace.reshape {
+                    let resolved = reshape.resolve(&trace.path, directory);
+                    resolved.map_err(|e| e.within("workload.trace.reshape"))?;
+                }
                 if trace.path.as_os_str() != "-" {
                     let path = directory.join(&trace.path);
                     trace.path = std::path::absolute(&path).unwrap_or(path);
                 }
             }
             WorkloadConfig::Synthetic(synthetic) => {
-                synthetic.validate().map_err(|e| e.within("workload.synthetic"))?;
+                synthetic.resolve(directory).map_err(|e| e.within("workload.synthetic"))?;
             }
         }
         resolved.check_path()?;

@@ -7,10 +7,15 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 7] = [
+const CHOICES: [&str; 12] = [
     "workload",
+    "workload.trace.reshape.arrivals",
+    "workload.trace.reshape.prompt_tokens",
+    "workload.trace.reshape.output_tokens",
     "workload.synthetic.prompt_tokens",
     "workload.synthetic.output_tokens",
+    "workload.synthetic.length_pairs",
+    "workload.synthetic.prefixes.prefix_tokens",
     "workload.synthetic.arrivals",
     "engine",
     "timing",
@@ -233,9 +238,9 @@ mod tests {
         for path in leaves {
             // A value that no field takes: whatever is refused must be that field.
             let error = set(&format!("{path}=[[[]]]")).unwrap_err().to_string();
-            // Of a list it is the first element.
-            let refused = [format!("`{path}`: invalid"), format!("`{path}[0]`: invalid")];
-            assert!(refused.iter().any(|r| error.contains(r)), "{path}: {error}");
+            // Of a list it is the first element, or what stands first in that.
+            let refused = error.replace("[0]", "");
+            assert!(refused.contains(&format!("`{path}`: invalid")), "{path}: {error}");
         }
     }
 

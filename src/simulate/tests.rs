@@ -149,6 +149,7 @@ fn requests(rng: &mut ChaCha8Rng, number: usize, longest: u32, bypassed: bool) -
             output_tokens,
             max_tokens: output_tokens + u32::from(stops) * rng.random_range(1..20),
             priority: rng.random_range(0..3),
+            class: 0,
             content: Content::Pieces(pieces),
             output: if one_in(rng, 10) {
                 Segment::Named(rng.random_range(0..6))
@@ -302,6 +303,7 @@ fn requests_touched(config: &VllmConfig, outputs: u32) -> (u64, u64) {
         output_tokens: outputs,
         max_tokens: outputs,
         priority: 0,
+        class: 0,
         content: Content::Private,
         output: Segment::Output(RequestId(id)),
         line: 0,

@@ -1,6 +1,10 @@
 //! What is asked of the deployment: requests, and where they come from.
 
+pub(crate) mod arrivals;
+pub(crate) mod lengths;
+pub(crate) mod limit;
 pub(crate) mod request;
+pub(crate) mod reshape;
 pub(crate) mod source;
 pub(crate) mod stats;
 pub(crate) mod synthetic;

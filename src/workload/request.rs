@@ -18,6 +18,8 @@ pub(crate) struct RequestSpec {
     pub(crate) max_tokens: u32,
     /// Smaller runs first under the priority policy.
     pub(crate) priority: i32,
+    /// The class of its client, an index into the names of its source; 0 where there are none.
+    pub(crate) class: u16,
     /// What the prompt consists of.
     pub(crate) content: Content,
     /// Names what it generates, so that a later prompt can continue it.

@@ -30,6 +30,11 @@ pub(crate) trait RequestSource {
 
     /// A request was completed, or rejected, at `at`. Told only to sources that follow ends.
     fn ended(&mut self, _id: RequestId, _at: SimTime) {}
+
+    /// What the classes of its requests are called, by number; empty where there are none.
+    fn class_names(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// What became of the rows of a trace. Once the source is spent,

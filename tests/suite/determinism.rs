@@ -10,8 +10,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 
 use crate::support::{
-    Folder, Request, Run, lines_of, repository, request, servesim, shared, simulate_trace, trace,
-    without_host,
+    Folder, Request, Run, lines_of, repository, request, servesim, shared, simulate_synthetic,
+    simulate_trace, trace, without_host,
 };
 
 /// Lines of one stamp in another order; lines of different stamps keep theirs.
@@ -163,4 +163,26 @@ fn compression_changes_no_decision() {
     let (plain, packed) = (run(&plain), run(&packed));
     assert_eq!(plain.digest(), packed.digest());
     assert_eq!(plain.rows, packed.rows);
+}
+
+/// A load in which everything is drawn that can be.
+const DRAWN: &str = "workload.synthetic={requests: 120, arrivals: {on_off: {on_requests_per_s: 9, periods: \
+                     exponential}}, prompt_tokens: {lognormal: {mean: 60, std: 60, max: 400}}, \
+                     output_tokens: {zipf: {max: 30}}, length_correlation: 0.5, prefixes: {groups: 3, share: 0.5, \
+                     prefix_tokens: {uniform: {min: 16, max: 64}}}, max_concurrency: 6, classes: [{name: a}, \
+                     {name: b, arrivals: {closed_loop: {concurrency: 2, think_s: 1, think: exponential}}}]}";
+
+#[test]
+fn the_seed_decides_what_is_drawn_and_nothing_else_does() {
+    let run = |seed: &str| simulate_synthetic(&[DRAWN, seed]);
+    let (first, again, other) = (run("seed=5"), run("seed=5"), run("seed=6"));
+    assert_eq!(without_host(&first.report), without_host(&again.report));
+    assert_eq!(first.rows, again.rows);
+    assert_ne!(first.report["digest"], other.report["digest"]);
+    // Where nothing is drawn the seed changes nothing.
+    let plain = |seed: &str| {
+        let load = "workload.synthetic={requests: 50, prompt_tokens: {fixed: 60}, output_tokens: {fixed: 5}}";
+        simulate_synthetic(&[load, seed]).report["digest"].clone()
+    };
+    assert_eq!(plain("seed=5"), plain("seed=6"));
 }

@@ -126,5 +126,6 @@ fn record(request: &Request, finish: Finish) -> RequestRecord {
         ttft: request.ttft,
         finish,
         priority: request.priority,
+        class: request.class,
     }
 }

@@ -1,57 +1,78 @@
 //! The `synthetic` part of a scenario's workload.
 
+use std::path::Path;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
-use crate::base::time::SimTime;
+use crate::workload::arrivals::config::ArrivalsConfig;
+use crate::workload::lengths::config::{LengthConfig, PairsConfig};
 
-/// Made-up load. Its prompts share nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Made-up load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SyntheticConfig {
-    /// How many requests there are; at least 1.
+    /// How many requests there are at most; at least 1.
     pub(crate) requests: u32,
-    /// Tokens of a prompt.
+    /// Tokens of a prompt, without a shared prefix.
     pub(crate) prompt_tokens: LengthConfig,
     /// Tokens of an output.
     pub(crate) output_tokens: LengthConfig,
+    /// How far long prompts have long outputs: the correlation of the normal draws behind the two
+    /// lengths, from -1 to 1.
+    pub(crate) length_correlation: f64,
+    /// Pairs of lengths that occurred, in the place of the two distributions.
+    pub(crate) length_pairs: Option<PairsConfig>,
+    /// Prefixes that prompts share; absent: none.
+    pub(crate) prefixes: Option<PrefixesConfig>,
     /// When requests come.
     pub(crate) arrivals: ArrivalsConfig,
+    /// Requests that the client has under way at most; the others wait on its side.
+    pub(crate) max_concurrency: Option<u32>,
+    /// Kinds of clients, mixed; absent: one, without a name.
+    pub(crate) classes: Option<Vec<ClassConfig>>,
 }
 
-/// A number of tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum LengthConfig {
-    /// Always the same.
-    Fixed(u32),
-}
-
-/// When requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum ArrivalsConfig {
-    /// At a constant rate, from time 0 on.
-    Constant(ConstantConfig),
-    /// So many at time 0, then one whenever one has ended.
-    ClosedLoop(ClosedLoopConfig),
-}
-
-/// A constant rate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Prefixes that prompts share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ConstantConfig {
-    /// Requests per second, from 0.001 on.
-    pub(crate) requests_per_s: f64,
+pub(crate) struct PrefixesConfig {
+    /// How many prefixes there are; at least 1.
+    pub(crate) groups: u32,
+    /// How unequally popular they are: the k-th has a share in proportion to k^-exponent; 0 is
+    /// equally.
+    pub(crate) exponent: f64,
+    /// Tokens of a prefix, which come before those of `prompt_tokens`.
+    pub(crate) prefix_tokens: LengthConfig,
+    /// Share of the requests that have one, from 0 to 1.
+    pub(crate) share: f64,
 }
 
-/// A fixed number of requests under way.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A kind of client. What it leaves out is as for the whole load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ClosedLoopConfig {
-    /// Requests under way at any time; at least 1.
-    pub(crate) concurrency: u32,
+pub(crate) struct ClassConfig {
+    /// What reports call it.
+    pub(crate) name: String,
+    /// Its share of the arrivals that classes without their own have in common; absent: 1.
+    pub(crate) weight: Option<f64>,
+    /// Arrivals of its own.
+    pub(crate) arrivals: Option<ArrivalsConfig>,
+    /// How many requests it sends at most, by arrivals of its own; absent: as many as all.
+    pub(crate) requests: Option<u32>,
+    /// Tokens of a prompt.
+    pub(crate) prompt_tokens: Option<LengthConfig>,
+    /// Tokens of an output.
+    pub(crate) output_tokens: Option<LengthConfig>,
+    /// The correlation of its lengths.
+    pub(crate) length_correlation: Option<f64>,
+    /// Pairs of lengths that occurred.
+    pub(crate) length_pairs: Option<PairsConfig>,
+    /// Prefixes that its prompts share with each other.
+    pub(crate) prefixes: Option<PrefixesConfig>,
+    /// Smaller runs first under the priority policy.
+    pub(crate) priority: i32,
 }
 
 impl Default for SyntheticConfig {
@@ -60,54 +81,150 @@ impl Default for SyntheticConfig {
             requests: 1000,
             prompt_tokens: LengthConfig::Fixed(1024),
             output_tokens: LengthConfig::Fixed(256),
-            arrivals: ArrivalsConfig::Constant(ConstantConfig::default()),
+            length_correlation: 0.0,
+            length_pairs: None,
+            prefixes: None,
+            arrivals: ArrivalsConfig::default(),
+            max_concurrency: None,
+            classes: None,
         }
     }
 }
 
-impl Default for ConstantConfig {
+impl Default for PrefixesConfig {
     fn default() -> Self {
-        Self { requests_per_s: 1.0 }
+        let prefix_tokens = LengthConfig::Fixed(512);
+        Self { groups: 16, exponent: 1.0, prefix_tokens, share: 1.0 }
     }
 }
 
-impl Default for ClosedLoopConfig {
-    fn default() -> Self {
-        Self { concurrency: 64 }
+/// Shared prefixes that there may be: their lengths and shares are kept.
+const GROUPS_MAX: u32 = 1 << 20;
+
+/// Classes that there may be.
+const CLASSES_MAX: usize = 1000;
+
+fn check_requests(requests: u32) -> Result<(), ConfigError> {
+    if requests == 0 || requests == u32::MAX {
+        return Err(ConfigError::new("requests", requests, "an integer from 1 to 4294967294"));
     }
+    Ok(())
+}
+
+fn check_correlation(correlation: f64) -> Result<(), ConfigError> {
+    if (-1.0..=1.0).contains(&correlation) {
+        return Ok(());
+    }
+    Err(ConfigError::new("length_correlation", correlation, "a number from -1 to 1"))
 }
 
 impl SyntheticConfig {
-    /// Checks what the types leave open.
+    /// Checks what the types leave open, and makes paths absolute, from `directory`.
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        if self.requests == 0 || self.requests == u32::MAX {
-            let accepted = "an integer from 1 to 4294967294";
-            return Err(ConfigError::new("requests", self.requests, accepted));
+    pub(crate) fn resolve(&mut self, directory: &Path) -> Result<(), ConfigError> {
+        check_requests(self.requests)?;
+        self.arrivals.validate(self.requests.into()).map_err(|e| e.within("arrivals"))?;
+        self.prompt_tokens.resolve(directory).map_err(|e| e.within("prompt_tokens"))?;
+        self.output_tokens.resolve(directory).map_err(|e| e.within("output_tokens"))?;
+        check_correlation(self.length_correlation)?;
+        if let Some(pairs) = &mut self.length_pairs {
+            pairs.resolve(directory).map_err(|e| e.within("length_pairs"))?;
         }
-        match self.arrivals {
-            ArrivalsConfig::Constant(rate) => {
-                let path = "arrivals.constant.requests_per_s";
-                if !(1e-3..=1e9).contains(&rate.requests_per_s) {
-                    let accepted = "a number from 0.001 to 1000000000";
-                    return Err(ConfigError::new(path, rate.requests_per_s, accepted));
-                }
-                // What a run adds to the last arrival still fits the clock.
-                let last_s = f64::from(self.requests) / rate.requests_per_s;
-                if last_s > SimTime::LATEST_INPUT.as_s() {
-                    let accepted = "a rate at which the last request arrives within 100 years";
-                    return Err(ConfigError::new(path, rate.requests_per_s, accepted));
-                }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.resolve(directory).map_err(|e| e.within("prefixes"))?;
+        }
+        if self.max_concurrency == Some(0) {
+            return Err(ConfigError::new("max_concurrency", 0, "an integer of at least 1"));
+        }
+        let requests = self.requests;
+        let Some(classes) = &mut self.classes else { return Ok(()) };
+        if !(1..=CLASSES_MAX).contains(&classes.len()) {
+            let found = format!("a list of {}", classes.len());
+            let accepted = format!("a list of 1 to {CLASSES_MAX} classes");
+            return Err(ConfigError::new("classes", found, accepted));
+        }
+        for at in 0..classes.len() {
+            let (before, rest) = classes.split_at_mut(at);
+            let within = |e: ConfigError| e.within(&format!("classes[{at}]"));
+            let class = &mut rest[0];
+            class.resolve(requests, directory).map_err(within)?;
+            if before.iter().any(|other| other.name == class.name) {
+                let accepted = "a name that no other class has";
+                return Err(within(ConfigError::new("name", &class.name, accepted)));
             }
-            ArrivalsConfig::ClosedLoop(users) => {
-                if users.concurrency == 0 {
-                    let path = "arrivals.closed_loop.concurrency";
-                    return Err(ConfigError::new(path, 0, "an integer of at least 1"));
-                }
-            }
+        }
+        let shares = |class: &ClassConfig| class.arrivals.is_none();
+        let weight: f64 = classes.iter().filter(|c| shares(c)).map(ClassConfig::weight).sum();
+        if classes.iter().any(shares) && weight <= 0.0 {
+            return Err(ConfigError::new("classes", "without weight", "a weight above 0"));
         }
         Ok(())
+    }
+}
+
+impl PrefixesConfig {
+    fn resolve(&mut self, directory: &Path) -> Result<(), ConfigError> {
+        if !(1..=GROUPS_MAX).contains(&self.groups) {
+            let accepted = format!("an integer from 1 to {GROUPS_MAX}");
+            return Err(ConfigError::new("groups", self.groups, accepted));
+        }
+        if !(0.0..=100.0).contains(&self.exponent) {
+            return Err(ConfigError::new("exponent", self.exponent, "a number from 0 to 100"));
+        }
+        if !(0.0..=1.0).contains(&self.share) {
+            return Err(ConfigError::new("share", self.share, "a number from 0 to 1"));
+        }
+        self.prefix_tokens.resolve(directory).map_err(|e| e.within("prefix_tokens"))
+    }
+}
+
+impl ClassConfig {
+    /// Its share of the common arrivals, against those of the others.
+    pub(crate) fn weight(&self) -> f64 {
+        self.weight.unwrap_or(1.0)
+    }
+
+    fn resolve(&mut self, all_requests: u32, directory: &Path) -> Result<(), ConfigError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.name.is_empty() || !self.name.chars().all(is_plain) {
+            let accepted = "letters, digits, `-`, `_` and `.`";
+            return Err(ConfigError::new("name", format!("{:?}", self.name), accepted));
+        }
+        if let Some(weight) = self.weight {
+            if !(0.0..=1e9).contains(&weight) {
+                return Err(ConfigError::new("weight", weight, "a number from 0 to 1000000000"));
+            }
+            if self.arrivals.is_some() {
+                let accepted = "none beside arrivals of its own";
+                return Err(ConfigError::new("weight", weight, accepted));
+            }
+        }
+        if let Some(requests) = self.requests {
+            check_requests(requests)?;
+            if self.arrivals.is_none() {
+                let accepted = "none without arrivals of its own";
+                return Err(ConfigError::new("requests", requests, accepted));
+            }
+        }
+        if let Some(arrivals) = &self.arrivals {
+            let requests = self.requests.unwrap_or(all_requests);
+            arrivals.validate(requests.into()).map_err(|e| e.within("arrivals"))?;
+        }
+        if let Some(tokens) = &mut self.prompt_tokens {
+            tokens.resolve(directory).map_err(|e| e.within("prompt_tokens"))?;
+        }
+        if let Some(tokens) = &mut self.output_tokens {
+            tokens.resolve(directory).map_err(|e| e.within("output_tokens"))?;
+        }
+        self.length_correlation.map_or(Ok(()), check_correlation)?;
+        if let Some(pairs) = &mut self.length_pairs {
+            pairs.resolve(directory).map_err(|e| e.within("length_pairs"))?;
+        }
+        match &mut self.prefixes {
+            Some(prefixes) => prefixes.resolve(directory).map_err(|e| e.within("prefixes")),
+            None => Ok(()),
+        }
     }
 }

@@ -1,154 +1,166 @@
 //! Made-up load: requests by description instead of from a record.
+//!
+//! Arrivals come from one process, or one a class that has its own; the earliest is next. Whose
+//! request it is decides lengths, prefixes and priority. Every class and every purpose has a stream
+//! of its own, so that the k-th request of a class is the same whatever other classes there are.
 
+mod class;
 pub(crate) mod config;
+#[cfg(test)]
+mod tests;
 
-use std::collections::VecDeque;
-
-use super::request::{Content, RequestSpec, Segment};
+use super::arrivals::Arrivals;
+use super::lengths::Weighted;
+use super::request::{RequestSpec, Segment};
 use super::source::RequestSource;
 use super::trace::TraceError;
 use crate::base::ids::RequestId;
-use crate::base::time::{SimDuration, SimTime};
-use config::{ArrivalsConfig, LengthConfig, SyntheticConfig};
+use crate::base::lookup::LookupMap;
+use crate::base::rng::Stream;
+use crate::base::time::SimTime;
+use class::{Class, Made};
+use config::{ClassConfig, SyntheticConfig};
 
-/// Requests made up as a configuration says. They share nothing.
-#[derive(Clone, Debug)]
+/// Requests made up as a configuration says.
+#[derive(Debug)]
 pub(crate) struct SyntheticSource {
     requests: u32,
     made: u32,
-    prompt_tokens: u32,
-    output_tokens: u32,
-    arrivals: Arrivals,
+    processes: Vec<Process>,
+    classes: Vec<Class>,
+    names: Vec<String>,
+    /// The process of each request under way, where one wants to hear of its end.
+    under_way: LookupMap<RequestId, usize>,
+    follows_ends: bool,
 }
 
-/// When requests come.
-#[derive(Clone, Debug)]
-enum Arrivals {
-    /// A fixed time after one another.
-    Every(SimDuration),
-    /// When an earlier one has ended; so many are under way at any time.
-    ClosedLoop {
-        /// Requests that are still to come at time 0.
-        at_start: u32,
-        /// When each of the others that are due comes, earliest first.
-        due: VecDeque<SimTime>,
-    },
+/// Arrivals, and whose they are.
+#[derive(Debug)]
+struct Process {
+    arrivals: Arrivals,
+    whose: Whose,
+    /// The field that says when they come, for errors.
+    field: String,
+}
+
+#[derive(Debug)]
+enum Whose {
+    /// All of one class.
+    One(u16),
+    /// Of several, by weight.
+    Drawn(Box<(Weighted<u16>, Stream)>),
 }
 
 impl SyntheticSource {
-    /// The load that a checked configuration describes.
-    pub(crate) fn new(config: &SyntheticConfig) -> Self {
-        let LengthConfig::Fixed(prompt_tokens) = config.prompt_tokens;
-        let LengthConfig::Fixed(output_tokens) = config.output_tokens;
-        let arrivals = match config.arrivals {
-            ArrivalsConfig::Constant(rate) => {
-                let gap = SimDuration::from_ms(1e3 / rate.requests_per_s);
-                Arrivals::Every(gap.expect("checked when resolved"))
+    /// The load that a resolved configuration describes.
+    ///
+    /// # Errors
+    /// A file of lengths cannot be used.
+    pub(crate) fn new(config: &SyntheticConfig, seed: u64) -> Result<Self, TraceError> {
+        let requests = u64::from(config.requests);
+        let mut processes = Vec::new();
+        let mut classes = Vec::new();
+        let mut names = Vec::new();
+        let mut shared = Vec::new();
+        for (number, class) in (0..).zip(config.classes.as_deref().unwrap_or_default()) {
+            let prefix = format!("workload.class.{}", class.name);
+            names.push(class.name.clone());
+            classes.push(Class::new(config, class, number, seed, &prefix)?);
+            if let Some(arrivals) = &class.arrivals {
+                let requests = class.requests.map_or(requests, u64::from);
+                processes.push(Process {
+                    arrivals: Arrivals::new(arrivals, requests, seed, &prefix),
+                    whose: Whose::One(number),
+                    field: format!("workload.synthetic.classes[{number}]"),
+                });
+            } else {
+                shared.push((number, class.weight()));
             }
-            ArrivalsConfig::ClosedLoop(users) => {
-                Arrivals::ClosedLoop { at_start: users.concurrency, due: VecDeque::new() }
-            }
+        }
+        let whose = if names.is_empty() {
+            let nameless = ClassConfig::default();
+            classes.push(Class::new(config, &nameless, 0, seed, "workload")?);
+            Some(Whose::One(0))
+        } else if shared.is_empty() {
+            None
+        } else {
+            let draws = Stream::new(seed, "workload.classes");
+            Some(Whose::Drawn(Box::new((Weighted::new(shared.into_iter()), draws))))
         };
-        Self { requests: config.requests, made: 0, prompt_tokens, output_tokens, arrivals }
+        if let Some(whose) = whose {
+            let arrivals = Arrivals::new(&config.arrivals, requests, seed, "workload");
+            processes.push(Process { arrivals, whose, field: "workload.synthetic".to_owned() });
+        }
+        let follows_ends = processes.iter().any(|process| process.arrivals.follows_ends());
+        Ok(Self {
+            requests: config.requests,
+            made: 0,
+            processes,
+            classes,
+            names,
+            under_way: LookupMap::new(),
+            follows_ends,
+        })
+    }
+
+    /// The process whose request comes next, and when; of several at one instant the first.
+    fn next(&self) -> Result<Option<(usize, SimTime)>, TraceError> {
+        let mut first: Option<(usize, SimTime)> = None;
+        for (place, process) in self.processes.iter().enumerate() {
+            let next = process.arrivals.next().map_err(|e| e.within(&process.field))?;
+            if let Some(time) = next.filter(|&time| first.is_none_or(|(_, best)| time < best)) {
+                first = Some((place, time));
+            }
+        }
+        Ok(first.filter(|_| self.made < self.requests))
     }
 }
 
 impl RequestSource for SyntheticSource {
     fn next_arrival(&mut self) -> Result<Option<SimTime>, TraceError> {
-        if self.made == self.requests {
-            return Ok(None);
-        }
-        Ok(match &self.arrivals {
-            Arrivals::Every(gap) => Some(SimTime::from_ns(u64::from(self.made) * gap.as_ns())),
-            Arrivals::ClosedLoop { at_start: 1.., .. } => Some(SimTime::ZERO),
-            Arrivals::ClosedLoop { due, .. } => due.front().copied(),
-        })
+        Ok(self.next()?.map(|(_, time)| time))
     }
 
     fn take(&mut self) -> RequestSpec {
-        let arrival = self.next_arrival().ok().flatten().expect("the caller asks first");
+        let (place, arrival) = self.next().ok().flatten().expect("the caller asks first");
+        let process = &mut self.processes[place];
+        process.arrivals.take();
+        let class = match &mut process.whose {
+            Whose::One(class) => *class,
+            Whose::Drawn(drawn) => *drawn.0.at(drawn.1.uniform()),
+        };
         let id = RequestId(self.made);
         self.made += 1;
-        if let Arrivals::ClosedLoop { at_start, due } = &mut self.arrivals {
-            match at_start.checked_sub(1) {
-                Some(left) => *at_start = left,
-                None => _ = due.pop_front(),
-            }
+        if self.follows_ends {
+            self.under_way.insert(id, place);
         }
+        let kind = &mut self.classes[usize::from(class)];
+        let Made { prompt_tokens, output_tokens, content } = kind.make(id);
         RequestSpec {
             id,
             arrival,
-            prompt_tokens: self.prompt_tokens,
-            output_tokens: self.output_tokens,
-            max_tokens: self.output_tokens,
-            priority: 0,
-            content: Content::Private,
+            prompt_tokens,
+            output_tokens,
+            max_tokens: output_tokens,
+            priority: kind.priority,
+            class,
+            content,
             output: Segment::Output(id),
             line: 0,
         }
     }
 
     fn follows_ends(&self) -> bool {
-        matches!(self.arrivals, Arrivals::ClosedLoop { .. })
+        self.follows_ends
     }
 
-    fn ended(&mut self, _id: RequestId, at: SimTime) {
-        if let Arrivals::ClosedLoop { due, .. } = &mut self.arrivals {
-            // A token is told of before it is visible, so that a refusal may come in between.
-            let place = due.partition_point(|&other| other <= at);
-            due.insert(place, at);
+    fn ended(&mut self, id: RequestId, at: SimTime) {
+        if let Some(place) = self.under_way.remove(&id) {
+            self.processes[place].arrivals.ended(at);
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::config::{ClosedLoopConfig, ConstantConfig};
-    use super::*;
-
-    fn source(arrivals: ArrivalsConfig) -> SyntheticSource {
-        SyntheticSource::new(&SyntheticConfig { requests: 3, arrivals, ..Default::default() })
-    }
-
-    #[test]
-    fn a_constant_rate_spaces_arrivals_evenly() {
-        let rate = ConstantConfig { requests_per_s: 4.0 };
-        let mut source = source(ArrivalsConfig::Constant(rate));
-        let mut arrivals = Vec::new();
-        while let Some(arrival) = source.next_arrival().unwrap() {
-            assert_eq!(source.take().arrival, arrival);
-            arrivals.push(arrival.as_ms());
-        }
-        assert_eq!(arrivals, [0.0, 250.0, 500.0]);
-    }
-
-    #[test]
-    fn a_closed_loop_replaces_what_has_ended() {
-        let users = ClosedLoopConfig { concurrency: 2 };
-        let mut source = source(ArrivalsConfig::ClosedLoop(users));
-        source.take();
-        source.take();
-        assert_eq!(source.next_arrival().unwrap(), None);
-        let end = SimTime::from_ns(70);
-        source.ended(RequestId(1), end);
-        assert_eq!(source.next_arrival().unwrap(), Some(end));
-        assert_eq!(source.take().id, RequestId(2));
-        source.ended(RequestId(0), end);
-        assert_eq!(source.next_arrival().unwrap(), None, "all requests were made");
-    }
-
-    #[test]
-    fn each_end_has_its_own_arrival() {
-        let users = ClosedLoopConfig { concurrency: 2 };
-        let mut source = source(ArrivalsConfig::ClosedLoop(users));
-        source.requests = 5;
-        source.take();
-        source.take();
-        let at = SimTime::from_ns;
-        for end in [70, 90, 80] {
-            source.ended(RequestId(0), at(end));
-        }
-        let arrivals = [source.take(), source.take(), source.take()].map(|r| r.arrival);
-        assert_eq!(arrivals, [at(70), at(80), at(90)]);
+    fn class_names(&self) -> &[String] {
+        &self.names
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 use crate::base::time::SimTime;
+use crate::workload::reshape::config::ReshapeConfig;
 
 /// Nanoseconds in a second.
 const NS_PER_S: f64 = 1e9;
@@ -45,6 +46,8 @@ pub(crate) struct TraceConfig {
     /// request asks for exactly its recorded output.
     #[schemars(range(min = 1))]
     pub(crate) max_tokens: Option<u32>,
+    /// Changes to the requests before they are replayed.
+    pub(crate) reshape: Option<Box<ReshapeConfig>>,
 }
 
 impl Default for TraceConfig {
@@ -60,6 +63,7 @@ impl Default for TraceConfig {
             sort_window_s: 60.0,
             ties: Ties::Content,
             max_tokens: None,
+            reshape: None,
         }
     }
 }

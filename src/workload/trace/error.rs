@@ -219,6 +219,17 @@ pub enum TraceError {
         /// The line of the first request too many.
         line: u64,
     },
+
+    /// A table of lengths cannot be used.
+    #[error("{path}:{line}: {what}", path = .path.display())]
+    Table {
+        /// The CSV file.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// What was found, and what is accepted.
+        what: String,
+    },
 }
 
 impl TraceError {

@@ -402,6 +402,7 @@ impl TraceSource {
             output_tokens: row.output_tokens.min(max_tokens),
             max_tokens,
             priority: row.priority,
+            class: 0,
             content: row.content,
             output: Segment::Output(RequestId(id)),
             line: row.line,

@@ -26,6 +26,17 @@ fn fields() -> BTreeMap<String, Field> {
     fields
 }
 
+/// Types that stand at several places: how the page calls them in lists of their own, the type of a
+/// field that holds one, and a place to try their fields at.
+const SHARED: [(&str, &str, &str, &str); 6] = [
+    ("LengthConfig", "LENGTH", "length", "workload.synthetic.prompt_tokens"),
+    ("PairsConfig", "PAIRS", "pairs", "workload.synthetic.length_pairs"),
+    ("ArrivalsConfig", "ARRIVALS", "arrivals", "workload.synthetic.arrivals"),
+    ("PrefixesConfig", "PREFIXES", "prefixes", "workload.synthetic.prefixes"),
+    ("ClassConfig", "CLASS", "list", "workload.synthetic.classes"),
+    ("SegmentConfig", "SEGMENT", "list", "workload.synthetic.arrivals.piecewise.segments"),
+];
+
 /// Collects the fields below `node`, which stands at `path` and is `default` where it is absent.
 fn walk(
     schema: &Value,
@@ -36,6 +47,17 @@ fn walk(
 ) {
     if let Some(reference) = node.get("$ref").and_then(Value::as_str) {
         let target = schema.pointer(reference.trim_start_matches('#')).unwrap();
+        let name = reference.rsplit('/').next().unwrap();
+        if let Some(&(_, root, kind, _)) = SHARED.iter().find(|shared| shared.0 == name) {
+            // An element of a list has no place of its own.
+            if !path.is_empty() {
+                add(path, kind, None, default, fields);
+            }
+            if !fields.keys().any(|known| known.starts_with(&format!("{root}."))) {
+                walk(schema, target, root, None, fields);
+            }
+            return;
+        }
         return walk(schema, target, path, default, fields);
     }
     let options = ["anyOf", "oneOf"].iter().find_map(|key| node.get(key)?.as_array());
@@ -46,7 +68,12 @@ fn walk(
             return add(path, "choice", Some(choices.join(", ")), default, fields);
         }
         for option in options.iter().filter(|option| option["type"] != "null") {
-            walk(schema, option, path, default.filter(|default| default.is_null()), fields);
+            // A shared type may be absent as well, and so may a choice; other options have no default.
+            let default = match option.get("$ref") {
+                Some(_) => default,
+                None => default.filter(|default| default.is_null()),
+            };
+            walk(schema, option, path, default, fields);
         }
         return;
     }
@@ -63,7 +90,12 @@ fn walk(
         Some("integer") => "integer",
         Some("number") => "number",
         Some("boolean") => "boolean",
-        Some("array") => "list",
+        Some("array") => {
+            if node["items"].get("$ref").is_some() {
+                walk(schema, &node["items"], "", None, fields);
+            }
+            "list"
+        }
         Some("object") if node.get("additionalProperties").is_some() => "map",
         kind => panic!("{path} is a {kind:?}"),
     };
@@ -98,7 +130,9 @@ fn shown(value: &Value) -> String {
         Value::Object(map) if map.is_empty() => "none".to_owned(),
         Value::Array(list) if list.is_empty() => "required".to_owned(),
         Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
-        _ => panic!("{value} is no value of a field"),
+        // A choice in the flow style of YAML.
+        Value::Object(_) => format!("`{}`", value.to_string().replace('"', "").replace(':', ": ")),
+        Value::Array(_) => panic!("{value} is no value of a field"),
     }
 }
 
@@ -116,11 +150,11 @@ fn the_scenario_page_agrees_with_the_schema() {
         let &[name, kind, _unit, accepted, default, meaning] = row.as_slice() else { panic!() };
         let name = spans(name)[0];
         assert!(!meaning.is_empty(), "{name}");
-        let kind = ["text", "integer", "number", "boolean", "choice", "list", "map"]
-            .iter()
-            .find(|k| **k == kind);
+        let shared = SHARED.iter().map(|shared| shared.2);
+        let plain = ["text", "integer", "number", "boolean", "choice", "list", "map"].into_iter();
+        let kind = plain.chain(shared).find(|k| *k == kind);
         let kind = kind.unwrap_or_else(|| panic!("{name}: no such type"));
-        let choices = ["boolean", "choice"].contains(kind).then(|| accepted.to_owned());
+        let choices = ["boolean", "choice"].contains(&kind).then(|| accepted.to_owned());
         let field = Field { kind, choices, default: default.to_owned() };
         assert_eq!(listed.insert(name.to_owned(), field), None, "{name} is listed twice");
     }
@@ -161,7 +195,22 @@ fn takes(field: &str, value: &str) -> bool {
             scenario = scenario.with(&[whole]).unwrap();
         }
     }
-    let assigned = Assignment::parse(&format!("{field}={value}")).and_then(|a| scenario.with(&[a]));
+    let (root, name) = field.split_once('.').unwrap_or(("", field));
+    let shared = SHARED.iter().find(|shared| shared.1 == root);
+    let (field, text) = match shared {
+        Some((_, _, "list", place)) => {
+            // Classes have names, and some fields are for arrivals of their own.
+            let rest = match (root, name) {
+                ("CLASS", "requests") => ", name: a, arrivals: {poisson: {requests_per_s: 1000}}",
+                ("CLASS", _) => ", name: a",
+                _ => "",
+            };
+            (format!("{place}[0].{name}"), format!("{place}=[{{{name}: {value}{rest}}}]"))
+        }
+        Some((_, _, _, place)) => (format!("{place}.{name}"), format!("{place}.{name}={value}")),
+        None => (field.to_owned(), format!("{field}={value}")),
+    };
+    let assigned = Assignment::parse(&text).and_then(|a| scenario.with(&[a]));
     let Ok(scenario) = assigned else { return false };
     match scenario.resolve(Path::new("")) {
         Ok(_) => true,

@@ -1,0 +1,206 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use crate::workload::request::{Content, Piece};
+
+fn config(yaml: &str) -> SyntheticConfig {
+    let mut config: SyntheticConfig = serde_saphyr::from_str(yaml).unwrap();
+    config.resolve(Path::new("/")).unwrap();
+    config
+}
+
+fn source(yaml: &str, seed: u64) -> SyntheticSource {
+    SyntheticSource::new(&config(yaml), seed).unwrap()
+}
+
+fn requests(yaml: &str, seed: u64) -> Vec<RequestSpec> {
+    let mut source = source(yaml, seed);
+    let mut requests = Vec::new();
+    while let Some(arrival) = source.next_arrival().unwrap() {
+        let request = source.take();
+        assert_eq!((request.arrival, request.id.index()), (arrival, requests.len()));
+        requests.push(request);
+    }
+    assert!(requests.is_sorted_by_key(|request| request.arrival));
+    requests
+}
+
+/// What is left of a request without its place among all.
+fn own(request: &RequestSpec) -> (SimTime, u32, u32) {
+    (request.arrival, request.prompt_tokens, request.output_tokens)
+}
+
+#[test]
+fn a_constant_rate_of_fixed_lengths_draws_nothing() {
+    let load = "{requests: 3, arrivals: {constant: {requests_per_s: 4}}}";
+    let requests = requests(load, 1);
+    let arrivals: Vec<_> = requests.iter().map(|request| request.arrival.as_ms()).collect();
+    assert_eq!(arrivals, [0.0, 250.0, 500.0]);
+    assert!(requests.iter().all(|r| (r.prompt_tokens, r.output_tokens) == (1024, 256)));
+    assert!(
+        requests.iter().all(|r| (&r.content, r.class, r.priority) == (&Content::Private, 0, 0))
+    );
+    assert_eq!(requests, self::requests(load, 2));
+}
+
+#[test]
+fn a_closed_loop_replaces_what_has_ended() {
+    let mut source = source("{requests: 3, arrivals: {closed_loop: {concurrency: 2}}}", 0);
+    source.take();
+    source.take();
+    assert_eq!(source.next_arrival().unwrap(), None);
+    let end = SimTime::from_ns(70);
+    source.ended(RequestId(1), end);
+    assert_eq!(source.next_arrival().unwrap(), Some(end));
+    assert_eq!(source.take().id, RequestId(2));
+    source.ended(RequestId(0), end);
+    assert_eq!(source.next_arrival().unwrap(), None, "all requests were made");
+}
+
+#[test]
+fn each_end_has_its_own_arrival() {
+    let mut source = source("{requests: 5, arrivals: {closed_loop: {concurrency: 3}}}", 0);
+    for _ in 0..3 {
+        source.take();
+    }
+    let at = SimTime::from_ns;
+    for (id, end) in [(0, 70), (1, 90), (2, 80)] {
+        source.ended(RequestId(id), at(end));
+    }
+    let arrivals = [source.take(), source.take()].map(|request| request.arrival);
+    assert_eq!(arrivals, [at(70), at(80)]);
+}
+
+#[test]
+fn the_seed_decides_the_draws() {
+    let load = "{requests: 50, arrivals: {poisson: {}}, prompt_tokens: {uniform: {}}, \
+                prefixes: {groups: 5, share: 0.5}}";
+    assert_eq!(requests(load, 1), requests(load, 1));
+    assert_ne!(requests(load, 1), requests(load, 2));
+}
+
+#[test]
+fn a_shared_prefix_comes_before_the_prompt() {
+    let load = "{requests: 20000, prompt_tokens: {fixed: 10}, \
+                prefixes: {groups: 3, exponent: 1, share: 0.6, prefix_tokens: {uniform: {min: 20, max: 90}}}}";
+    let mut groups = BTreeMap::new();
+    for request in requests(load, 5) {
+        let Content::Pieces(pieces) = &request.content else {
+            assert_eq!(request.prompt_tokens, 10);
+            continue;
+        };
+        let [prefix, rest] = pieces[..] else { panic!("{pieces:?}") };
+        assert_eq!(rest, Piece { segment: Segment::Prompt(request.id), tokens: 10 });
+        assert_eq!(request.prompt_tokens, prefix.tokens + 10);
+        *groups.entry(prefix).or_insert(0) += 1;
+    }
+    // A group always has the same prefix; the k-th has a share of 0.6 / k / (1 + 1/2 + 1/3).
+    assert_eq!(groups.len(), 3);
+    for (rank, (prefix, count)) in (1_u32..).zip(groups) {
+        assert_eq!(prefix.segment, Segment::Named(u64::from(rank) - 1));
+        assert!((20..=90).contains(&prefix.tokens));
+        let share = 0.6 / f64::from(rank) / (11.0 / 6.0);
+        let sd = (20_000.0 * share * (1.0 - share)).sqrt();
+        assert!((f64::from(count) - 20_000.0 * share).abs() < 4.0 * sd, "{rank}: {count}");
+    }
+}
+
+#[test]
+fn an_empty_prefix_is_none() {
+    let load = "{requests: 1, prefixes: {prefix_tokens: {fixed: 0}}}";
+    assert_eq!(requests(load, 0)[0].content, Content::Private);
+    let load = "{requests: 1, prompt_tokens: {fixed: 0}, prefixes: {prefix_tokens: {fixed: 9}}}";
+    let request = &requests(load, 0)[0];
+    let Content::Pieces(pieces) = &request.content else { panic!() };
+    assert_eq!((request.prompt_tokens, pieces.len()), (9, 1));
+}
+
+const CHAT: &str = "{name: chat, prompt_tokens: {lognormal: {}}, prefixes: {groups: 9}, \
+                    arrivals: {gamma: {requests_per_s: 5, burstiness: 0.5}}}";
+const BATCH: &str = "{name: batch, requests: 30, priority: 7, output_tokens: {uniform: {}}, \
+                     arrivals: {poisson: {requests_per_s: 2}}}";
+
+#[test]
+fn another_class_shifts_no_draw() {
+    let alone = requests(&format!("{{requests: 200, classes: [{CHAT}]}}"), 3);
+    let both = requests(&format!("{{requests: 400, classes: [{BATCH}, {CHAT}]}}"), 3);
+    let of = |class: u16| both.iter().filter(move |request| request.class == class);
+    assert_eq!(of(0).count(), 30, "as many as the class may send");
+    assert!(of(0).all(|request| request.priority == 7));
+    let chat: Vec<_> = of(1).take(200).map(own).collect();
+    assert_eq!(alone.iter().map(own).collect::<Vec<_>>(), chat);
+    // Prefixes of two classes have no name in common.
+    let named = |request: &RequestSpec| match &request.content {
+        Content::Pieces(pieces) => pieces[0].segment,
+        Content::Private => panic!("every one has a prefix"),
+    };
+    assert!(of(1).all(|request| matches!(named(request), Segment::Named(name) if name >> 32 == 1)));
+}
+
+#[test]
+fn classes_share_arrivals_by_weight() {
+    let load = "{requests: 20000, arrivals: {poisson: {requests_per_s: 9}}, classes: [\
+                {name: a, weight: 3}, {name: b}, {name: c, weight: 0, prompt_tokens: {fixed: 1}}]}";
+    let all = requests(load, 4);
+    let count = |class| all.iter().filter(|request| request.class == class).count() as f64;
+    // Binomial: 3 / 4 of 20,000, deviation sqrt(20,000 x 3 / 16).
+    assert!((count(0) - 15_000.0).abs() < 4.0 * 3750.0_f64.sqrt(), "{}", count(0));
+    assert_eq!(all.iter().filter(|request| request.class == 2).count(), 0);
+    // The arrivals are those of the load without classes.
+    let plain = requests("{requests: 20000, arrivals: {poisson: {requests_per_s: 9}}}", 4);
+    assert!(all.iter().zip(plain).all(|(a, b)| a.arrival == b.arrival));
+}
+
+#[test]
+fn ends_reach_the_class_they_belong_to() {
+    let load = "{requests: 9, classes: [{name: a, arrivals: {closed_loop: {concurrency: 1}}}, \
+                {name: b, arrivals: {closed_loop: {concurrency: 1, think_s: 1}}}]}";
+    let mut source = source(load, 0);
+    assert_eq!([source.take().class, source.take().class], [0, 1]);
+    let end = SimTime::from_ns(5);
+    source.ended(RequestId(1), end);
+    // The user of b thinks for a second.
+    assert_eq!(source.next_arrival().unwrap(), Some(SimTime::from_ns(1_000_000_005)));
+    source.ended(RequestId(0), end);
+    assert_eq!(source.next_arrival().unwrap(), Some(end));
+    assert_eq!(source.take().class, 0);
+}
+
+#[test]
+fn each_unusable_value_names_its_field() {
+    for (yaml, expected) in [
+        ("{requests: 0}", "`requests` is 0"),
+        ("{length_correlation: 2}", "`length_correlation` is 2, expected a number from -1 to 1"),
+        ("{max_concurrency: 0}", "`max_concurrency` is 0"),
+        ("{prefixes: {groups: 0}}", "`prefixes.groups` is 0"),
+        ("{prefixes: {share: 1.5}}", "`prefixes.share` is 1.5"),
+        ("{prefixes: {exponent: -1}}", "`prefixes.exponent` is -1"),
+        (
+            "{prefixes: {prefix_tokens: {normal: {mean: -1}}}}",
+            "`prefixes.prefix_tokens.normal.mean`",
+        ),
+        ("{length_pairs: {csv: {}}}", "`length_pairs.csv.path` is empty"),
+        ("{arrivals: {poisson: {requests_per_s: 0}}}", "`arrivals.poisson.requests_per_s` is 0"),
+        ("{classes: []}", "`classes` is a list of 0"),
+        ("{classes: [{}]}", "`classes[0].name` is \"\""),
+        (
+            "{classes: [{name: a}, {name: a}]}",
+            "`classes[1].name` is a, expected a name that no other",
+        ),
+        ("{classes: [{name: a, weight: -1}]}", "`classes[0].weight` is -1"),
+        ("{classes: [{name: a, weight: 0}]}", "`classes` is without weight"),
+        (
+            "{classes: [{name: a, requests: 5}]}",
+            "`classes[0].requests` is 5, expected none without",
+        ),
+        (
+            "{classes: [{name: a, weight: 2, arrivals: {poisson: {}}}]}",
+            "`classes[0].weight` is 2, expected none beside",
+        ),
+    ] {
+        let mut config: SyntheticConfig = serde_saphyr::from_str(yaml).unwrap();
+        let error = config.resolve(Path::new("/")).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
