@@ -43,13 +43,12 @@ impl Scenario {
         if let Some(devices) = devices {
             self.parallel.tensor_parallel_size = devices;
         }
-        if model.is_some() || accelerator.is_some() {
-            if !self.timing.as_ref().is_some_and(TimingConfig::follows_the_model) {
-                self.timing = None;
-            }
+        let is_named = model.is_some() || accelerator.is_some();
+        if is_named && !self.timing.as_ref().is_some_and(TimingConfig::follows_the_model) {
+            self.timing = None;
         }
         let follows = self.model.is_some() && self.accelerator.is_some();
-        if model.is_some() || accelerator.is_some() || (devices.is_some() && follows) {
+        if is_named || (devices.is_some() && follows) {
             let super::EngineConfig::Vllm(vllm) = &mut self.engine;
             *vllm = VllmConfig {
                 device: None,
