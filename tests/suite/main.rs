@@ -7,6 +7,7 @@ mod determinism;
 mod docs;
 mod gates;
 mod layers;
+mod measured;
 mod properties;
 mod quickstart_trace;
 mod regressions;
