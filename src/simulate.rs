@@ -1,13 +1,13 @@
 //! One run of one resolved scenario, from its configuration to its report.
 
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::{OutputError, ResultFile};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::driver::Engine;
@@ -80,12 +80,15 @@ pub fn simulate(
     progress: &mut dyn Progress,
 ) -> Result<Report, RunError> {
     // Opened before anything runs, as every file is.
-    let evidence_file = extras.evidence.as_deref().map(EvidenceFile::create).transpose()?;
+    let evidence_file = extras.evidence.as_deref().map(|path| ResultFile::create(path, false));
+    let evidence_file = evidence_file.transpose()?;
     let (run, facts) = run(scenario, extras, progress)?;
+    let evidence = evidence_of(&run.engines);
     if let Some(file) = evidence_file {
-        file.put(timing_of(scenario).provider_name(), &evidence_of(&run.engines))?;
+        let provider = timing_of(scenario).provider_name();
+        file.put(|out| write_evidence(provider, &evidence, out))?;
     }
-    Ok(run.report(scenario, facts))
+    Ok(run.report(scenario, facts, &evidence))
 }
 
 /// Runs a resolved scenario to its end.
@@ -186,7 +189,7 @@ impl Run {
     }
 
     /// What is to be told of it.
-    fn report(self, scenario: &Scenario, workload: WorkloadFacts) -> Report {
+    fn report(self, scenario: &Scenario, workload: WorkloadFacts, evidence: &Evidence) -> Report {
         let EngineConfig::Vllm(vllm) = &scenario.engine;
         let Self { engines, ending, metrics } = self;
         let mut warnings = Vec::new();
@@ -213,10 +216,9 @@ impl Run {
             scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
             workload: workload.description,
         };
-        warnings
-            .extend(Warning::of_prices(evidence_of(&engines).shares().as_ref().map(|s| &s[..])));
+        warnings.extend(evidence.shares().and_then(|shares| Warning::of_prices(&shares)));
         let host = host_facts(&engines, ending.events);
-        let timing = timing_facts(scenario, &engines);
+        let timing = timing_facts(scenario, &engines, evidence);
         Report::new(subject, summary, timing, warnings, ending.digest, host)
     }
 }
@@ -296,37 +298,19 @@ fn evidence_of(engines: &[Engine]) -> Evidence {
     all
 }
 
-/// The evidence of the prices on its way into its file.
-struct EvidenceFile {
-    path: PathBuf,
-    file: OutFile,
+/// Writes the evidence of a run's prices, as JSON.
+fn write_evidence(provider: &str, evidence: &Evidence, out: &mut dyn Write) -> io::Result<()> {
+    let content = json!({
+        "schema": "servesim.evidence/1",
+        "provider": provider,
+        "evidence": evidence.to_json(),
+        "outliers": evidence.outliers(),
+    });
+    serde_json::to_writer_pretty(&mut *out, &content)?;
+    out.write_all(b"\n")
 }
 
-impl EvidenceFile {
-    fn create(path: &Path) -> Result<Self, OutputError> {
-        let file = OutFile::create(path).map_err(|e| OutputError::write(path, e))?;
-        Ok(Self { path: path.to_owned(), file })
-    }
-
-    fn put(self, provider: &str, evidence: &Evidence) -> Result<(), OutputError> {
-        let Self { path, file } = self;
-        let content = json!({
-            "schema": "servesim.evidence/1",
-            "provider": provider,
-            "evidence": evidence.to_json(),
-            "outliers": evidence.outliers(),
-        });
-        let put = || {
-            let mut out = BufWriter::new(file);
-            serde_json::to_writer_pretty(&mut out, &content)?;
-            out.write_all(b"\n")?;
-            out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-        };
-        put().map_err(|e| OutputError::write(&path, e))
-    }
-}
-
-fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
+fn timing_facts(scenario: &Scenario, engines: &[Engine], evidence: &Evidence) -> Timing {
     let mut mixed = MixedPasses::default();
     for engine in engines {
         mixed.one_forward += engine.mixed_passes().one_forward;
@@ -347,7 +331,7 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine]) -> Timing {
         },
         mixed_rule: mixed_rule.to_owned(),
         mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
-        evidence: evidence_of(engines).to_json(),
+        evidence: evidence.to_json(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Result files: complete under their name, or not there at all.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tempfile::NamedTempFile;
 
 /// Why a result could not be written.
@@ -116,6 +118,92 @@ impl Write for OutFile {
             Self::Special(file) => file.flush(),
         }
     }
+}
+
+/// A result that is written through a buffer, compressed or not.
+#[derive(Debug)]
+pub(crate) struct ResultFile {
+    path: PathBuf,
+    stream: Stream,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(BufWriter<OutFile>),
+    Gzip(Box<GzEncoder<BufWriter<OutFile>>>),
+}
+
+impl ResultFile {
+    /// Opens the way to `path` (`-` is standard output); nothing stands there until it is closed.
+    ///
+    /// # Errors
+    /// No file can be made there.
+    pub(crate) fn create(path: &Path, gzip: bool) -> Result<Self, OutputError> {
+        let file = OutFile::create(path).map_err(|error| OutputError::write(path, error))?;
+        let file = BufWriter::new(file);
+        let stream = if gzip {
+            // The header of the archive carries no time: same content, same bytes.
+            Stream::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
+        } else {
+            Stream::Plain(file)
+        };
+        Ok(Self { path: path.to_owned(), stream })
+    }
+
+    /// Writes the whole result and puts it in its place.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn put(
+        mut self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), OutputError> {
+        content(&mut self).map_err(|error| OutputError::write(&self.path, error))?;
+        self.close()
+    }
+
+    /// Puts the complete result in its place.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn close(self) -> Result<(), OutputError> {
+        let Self { path, stream } = self;
+        let close = || {
+            let file = match stream {
+                Stream::Plain(file) => file,
+                Stream::Gzip(encoder) => encoder.finish()?,
+            };
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+        };
+        close().map_err(|error| OutputError::write(&path, error))
+    }
+}
+
+impl Write for ResultFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.stream {
+            Stream::Plain(file) => file.write(bytes),
+            Stream::Gzip(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Plain(file) => file.flush(),
+            Stream::Gzip(encoder) => encoder.flush(),
+        }
+    }
+}
+
+/// What the name of a file says of its format: the extension in lower case, without a `.gz` behind it, and whether
+/// there is one.
+pub(crate) fn named_format(path: &Path) -> (Option<String>, bool) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let (stem, gzip) = match name.strip_suffix(".gz") {
+        Some(stem) => (stem, true),
+        None => (name.as_str(), false),
+    };
+    (stem.rsplit_once('.').map(|(_, extension)| extension.to_owned()), gzip)
 }
 
 #[cfg(test)]

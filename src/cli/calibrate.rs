@@ -1,11 +1,11 @@
 //! `servesim calibrate`.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::Outcome;
 use super::args::CalibrateArgs;
 use super::error::CliError;
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::ResultFile;
 use crate::timing::corrections::{CorrectionOptions, Corrections, Observation};
 use crate::timing::error::ProfileError;
 
@@ -24,12 +24,8 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     }
     let corrections = Corrections::learn(observations.into_iter(), options)
         .map_err(|cause| CliError::Config { path: args.observations.clone(), cause })?;
-    let write = || {
-        let mut out = BufWriter::new(OutFile::create(&args.out)?);
-        out.write_all(corrections.save().as_bytes())?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-    };
-    write().map_err(|error| OutputError::write(&args.out, error))?;
+    let file = ResultFile::create(&args.out, false)?;
+    file.put(|out| out.write_all(corrections.save().as_bytes()))?;
     if !corrections.has_factors() {
         writeln!(
             io::stderr(),

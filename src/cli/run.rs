@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::Outcome;
 use super::args::{CommonArgs, Format, ReplayArgs, RunArgs};
 use super::error::CliError;
 use super::progress::ProgressLine;
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::{OutputError, ResultFile};
 use crate::report::Report;
 use crate::scenario::{Assignment, Scenario};
 use crate::simulate::{Extras, simulate};
@@ -76,8 +76,7 @@ fn execute(
 /// `report.json` in the folder of the results, opened before the run: a run is never lost for a folder
 /// that cannot be written. It appears when it is complete.
 struct ReportFile {
-    path: PathBuf,
-    file: OutFile,
+    file: ResultFile,
     /// Goes last: a folder with something in it stays.
     made: MadeFolders,
 }
@@ -85,19 +84,13 @@ struct ReportFile {
 impl ReportFile {
     fn create(folder: &Path) -> Result<Self, OutputError> {
         let made = MadeFolders::make(folder).map_err(|e| OutputError::write(folder, e))?;
-        let path = folder.join("report.json");
-        let file = OutFile::create(&path).map_err(|e| OutputError::write(&path, e))?;
-        Ok(Self { path, file, made })
+        let file = ResultFile::create(&folder.join("report.json"), false)?;
+        Ok(Self { file, made })
     }
 
     fn put(self, report: &Report) -> Result<(), OutputError> {
-        let Self { path, file, made: _made } = self;
-        let put = || {
-            let mut out = BufWriter::new(file);
-            report.write_json(&mut out)?;
-            out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-        };
-        put().map_err(|e| OutputError::write(&path, e))
+        let Self { file, made: _made } = self;
+        file.put(|out| report.write_json(out))
     }
 }
 

@@ -3,17 +3,15 @@
 //! What is unknown is an empty cell or `null`. Times are milliseconds with every nanosecond
 //! kept, in the shortest form that reads back the same.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use crate::base::time::SimDuration;
 
 use super::record::{Rejection, RequestRecord, Unserved};
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::{OutputError, ResultFile, named_format};
 
 /// The columns, in order; the fields of [`Row`].
 const COLUMNS: [&str; 27] = [
@@ -145,8 +143,8 @@ pub(crate) struct RequestSink {
 
 #[derive(Debug)]
 enum Rows {
-    Csv(Box<csv::Writer<Stream>>),
-    JsonLines(Stream),
+    Csv(Box<csv::Writer<ResultFile>>),
+    JsonLines(ResultFile),
 }
 
 impl RequestSink {
@@ -157,15 +155,11 @@ impl RequestSink {
     ///
     /// If the name says no format, or no file can be made there.
     pub(crate) fn create(path: &Path, classes: &[String]) -> Result<Self, OutputError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let (stem, gzip) = match name.strip_suffix(".gz") {
-            Some(stem) => (stem, true),
-            None => (name.as_str(), false),
-        };
-        let is_csv = match stem.rsplit_once('.').map(|(_, extension)| extension) {
+        let (extension, gzip) = named_format(path);
+        let is_csv = match extension.as_deref() {
             Some("csv") => true,
             Some("jsonl") => false,
-            _ if name == "-" => false,
+            _ if path == Path::new("-") => false,
             found => {
                 return Err(OutputError::Extension {
                     path: path.to_owned(),
@@ -174,8 +168,8 @@ impl RequestSink {
                 });
             }
         };
-        let stream = Stream::create(path, gzip).map_err(|e| OutputError::write(path, e))?;
-        let rows = if is_csv { Rows::csv(stream) } else { Ok(Rows::JsonLines(stream)) };
+        let file = ResultFile::create(path, gzip)?;
+        let rows = if is_csv { Rows::csv(file) } else { Ok(Rows::JsonLines(file)) };
         Ok(Self {
             path: path.to_owned(),
             classes: classes.to_vec(),
@@ -214,11 +208,11 @@ impl RequestSink {
 
     /// Puts the complete file in its place.
     pub(crate) fn close(self) -> Result<(), OutputError> {
-        let stream = match self.rows {
+        let file = match self.rows {
             Rows::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error),
-            Rows::JsonLines(stream) => Ok(stream),
+            Rows::JsonLines(file) => Ok(file),
         };
-        stream.and_then(Stream::close).map_err(|e| OutputError::write(&self.path, e))
+        file.map_err(|e| OutputError::write(&self.path, e))?.close()
     }
 
     fn write(&mut self, class: u16, row: &Row<'_>) -> Result<(), OutputError> {
@@ -228,9 +222,9 @@ impl RequestSink {
 }
 
 impl Rows {
-    fn csv(stream: Stream) -> io::Result<Self> {
+    fn csv(file: ResultFile) -> io::Result<Self> {
         // The header is written here, so that a file without rows has it too.
-        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(stream);
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
         writer.write_record(COLUMNS)?;
         Ok(Self::Csv(Box::new(writer)))
     }
@@ -238,53 +232,10 @@ impl Rows {
     fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self {
             Self::Csv(writer) => Ok(writer.serialize(row)?),
-            Self::JsonLines(stream) => {
-                serde_json::to_writer(&mut *stream, row)?;
-                stream.write_all(b"\n")
+            Self::JsonLines(file) => {
+                serde_json::to_writer(&mut *file, row)?;
+                file.write_all(b"\n")
             }
-        }
-    }
-}
-
-/// A buffered file, compressed or not.
-#[derive(Debug)]
-enum Stream {
-    Plain(BufWriter<OutFile>),
-    Gzip(Box<GzEncoder<BufWriter<OutFile>>>),
-}
-
-impl Stream {
-    fn create(path: &Path, gzip: bool) -> io::Result<Self> {
-        let file = BufWriter::new(OutFile::create(path)?);
-        Ok(if gzip {
-            // The header of the archive carries no time: same rows, same bytes.
-            Self::Gzip(Box::new(GzEncoder::new(file, Compression::default())))
-        } else {
-            Self::Plain(file)
-        })
-    }
-
-    fn close(self) -> io::Result<()> {
-        let file = match self {
-            Self::Plain(file) => file,
-            Self::Gzip(encoder) => encoder.finish()?,
-        };
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.write(bytes),
-            Self::Gzip(encoder) => encoder.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(file) => file.flush(),
-            Self::Gzip(encoder) => encoder.flush(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The report as JSON: indented, keys in a fixed order, no figure rounded.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::{OutputError, ResultFile};
 
 use super::Report;
 
@@ -19,12 +19,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// If no file can be made there, or the disk is full.
 pub(crate) fn write_file(report: &Report, path: &Path) -> Result<(), OutputError> {
-    let write_file = || {
-        let mut file = BufWriter::new(OutFile::create(path)?);
-        write(report, &mut file)?;
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-    };
-    write_file().map_err(|error| OutputError::write(path, error))
+    ResultFile::create(path, false)?.put(|out| write(report, out))
 }
 
 #[cfg(test)]

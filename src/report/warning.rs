@@ -80,8 +80,8 @@ impl Warning {
 
     /// Prices that rest on no measurement although there are some; `shares` are those of the priced time
     /// by origin.
-    pub(crate) fn of_prices(shares: Option<&[(&'static str, f64)]>) -> Option<Self> {
-        let outside = shares?.iter().filter(|(name, _)| ["clamped", "extrapolated"].contains(name));
+    pub(crate) fn of_prices(shares: &[(&'static str, f64)]) -> Option<Self> {
+        let outside = shares.iter().filter(|(name, _)| ["clamped", "extrapolated"].contains(name));
         let share: f64 = outside.map(|(_, share)| share).sum();
         let percent = (share * 100.0).round() as u64;
         (share > 0.5).then(|| Self::MostlyExtrapolated { percent, field: "timing".to_owned() })

@@ -3,17 +3,15 @@
 //! servesim's own format holds every field. Mooncake's holds arrivals, lengths, priorities and prompts
 //! made of whole blocks with at most one tail; what it cannot say is refused, never rounded.
 
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 
 use super::request::{Content, RequestSpec, Segment};
 use super::trace::own;
 use crate::base::lookup::LookupMap;
-use crate::base::output::{OutFile, OutputError};
+use crate::base::output::{OutputError, ResultFile, named_format};
 
 /// Why a workload could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +41,7 @@ pub(crate) enum WriteFormat {
 /// Writes requests, in the order of their arrival.
 pub(crate) struct WorkloadSink {
     path: PathBuf,
-    out: Stream,
+    out: ResultFile,
     form: Form,
     text: String,
 }
@@ -61,22 +59,21 @@ impl WorkloadSink {
     /// # Errors
     /// The name says no format, or no file can be made there.
     pub(crate) fn create(path: &Path, format: WriteFormat) -> Result<Self, OutputError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let (stem, gzip) = name.strip_suffix(".gz").map_or((name.as_str(), false), |s| (s, true));
-        let extension = stem.rsplit_once('.').map_or("", |(_, extension)| extension);
-        let form = match (format, extension) {
-            (WriteFormat::Own, "csv") => Form::Csv,
-            (WriteFormat::Own, "jsonl") => Form::Jsonl,
-            (WriteFormat::Own, _) if name == "-" => Form::Jsonl,
+        let (extension, gzip) = named_format(path);
+        let is_stdout = path == Path::new("-");
+        let form = match (format, extension.as_deref()) {
+            (WriteFormat::Own, Some("csv")) => Form::Csv,
+            (WriteFormat::Own, Some("jsonl")) => Form::Jsonl,
+            (WriteFormat::Own, _) if is_stdout => Form::Jsonl,
             (WriteFormat::Mooncake { block_tokens }, extension)
-                if extension == "jsonl" || name == "-" =>
+                if extension == Some("jsonl") || is_stdout =>
             {
                 Form::Mooncake(Ids::new(block_tokens))
             }
-            (format, _) => {
+            (format, extension) => {
                 return Err(OutputError::Extension {
                     path: path.to_owned(),
-                    found: extension.to_owned(),
+                    found: extension.unwrap_or_default().to_owned(),
                     accepted: if format == WriteFormat::Own {
                         ".csv or .jsonl, optionally with .gz, or `-` for JSON lines"
                     } else {
@@ -85,13 +82,7 @@ impl WorkloadSink {
                 });
             }
         };
-        let file = OutFile::create(path).map_err(|e| OutputError::write(path, e))?;
-        let file = BufWriter::new(file);
-        let out = if gzip {
-            Stream::Gzip(GzEncoder::new(file, Compression::default()))
-        } else {
-            Stream::Plain(file)
-        };
+        let out = ResultFile::create(path, gzip)?;
         let mut sink = Self { path: path.to_owned(), out, form, text: String::new() };
         if matches!(sink.form, Form::Csv) {
             sink.line(own::HEADER)?;
@@ -133,36 +124,7 @@ impl WorkloadSink {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn close(self) -> Result<(), OutputError> {
-        let Self { path, out, .. } = self;
-        let close = || {
-            let file = match out {
-                Stream::Plain(file) => file,
-                Stream::Gzip(encoder) => encoder.finish()?,
-            };
-            file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
-        };
-        close().map_err(|e| OutputError::write(&path, e))
-    }
-}
-
-enum Stream {
-    Plain(BufWriter<OutFile>),
-    Gzip(GzEncoder<BufWriter<OutFile>>),
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.write(bytes),
-            Self::Gzip(encoder) => encoder.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(file) => file.flush(),
-            Self::Gzip(encoder) => encoder.flush(),
-        }
+        self.out.close()
     }
 }
 
