@@ -9,6 +9,9 @@ pub(crate) mod ids;
 pub(crate) mod lookup;
 pub(crate) mod moment;
 pub(crate) mod output;
+pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod rng;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod time;

@@ -19,7 +19,7 @@ use crate::model::parallel::Parallel;
 use crate::model::presets::{self, AcceleratorPreset, ModelPreset, Source};
 use crate::model::shape::{DataType, ModelShape};
 use crate::report::format::{UNKNOWN, count, figure, known, wrapped};
-use crate::report::table::table;
+use crate::report::table::{table, write_table};
 
 /// Name and number of the format of the JSON.
 const SCHEMA: &str = "servesim.presets/1";
@@ -104,19 +104,14 @@ fn list(
         "weights",
         "KV B/token",
     ];
-    print_table(&table(&header, rows), out)?;
+    write_table(&table(&header, rows), out)?;
     writeln!(out)?;
     let rows = accelerators.iter().map(|preset| accelerator_row(&preset.sheet)).collect();
     let header =
         ["Accelerator", "GB", "GB/s", "bf16 TFLOPS", "fp8", "int8", "fp4", "link GB/s", "per node"];
-    print_table(&table(&header, rows), out)?;
+    write_table(&table(&header, rows), out)?;
     writeln!(out)?;
     writeln!(out, "Peaks are dense; `servesim presets NAME` has the sources.")
-}
-
-fn print_table(table: &comfy_table::Table, out: &mut dyn Write) -> io::Result<()> {
-    // Trailing blanks of the last column are of no use.
-    table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
 }
 
 fn model_row(shape: &ModelShape) -> Vec<String> {

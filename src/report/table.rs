@@ -42,12 +42,11 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", wrapped(&requests_line(run), WIDTH_MAX))?;
     for table in [latency(run), breakdown(run), throughput(run), passes(run), engines(run)] {
         writeln!(out)?;
-        // Trailing blanks of the last column are of no use.
-        table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
+        write_table(&table, out)?;
     }
     if !run.classes.is_empty() {
         writeln!(out)?;
-        classes(run).lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
+        write_table(&classes(run), out)?;
     }
     writeln!(out)?;
     writeln!(out, "{}", cache_line(run))?;
@@ -317,6 +316,12 @@ fn shortened(name: &str) -> String {
         return name.to_owned();
     }
     name.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// Writes a table, line by line.
+pub(crate) fn write_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
+    // Trailing blanks of the last column are of no use.
+    table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
 }
 
 /// A table with its first column to the left and the rest to the right, on a common grid.

@@ -4,11 +4,14 @@ use std::path::Path;
 
 use super::Scenario;
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 use crate::engine::vllm::config::{Device, TOKENS_MAX, VllmConfig};
 use crate::model::accelerator::Accelerator;
 use crate::model::config::{AcceleratorConfig, ModelConfig};
 use crate::model::engine_log;
 use crate::model::memory::{KvMemory, MemoryOptions};
+use crate::model::parallel::Parallel;
+use crate::model::presets;
 use crate::model::shape::ModelShape;
 use crate::timing::config::TimingConfig;
 
@@ -29,9 +32,9 @@ impl Scenario {
         devices: Option<u32>,
     ) -> Self {
         if let Some(name) = model {
-            let is_path = Path::new(name).exists() && crate::model::presets::model(name).is_err();
+            let is_path = Path::new(name).exists() && presets::model(name).is_err();
             self.model = Some(if is_path {
-                let path = std::path::absolute(name).unwrap_or_else(|_| name.into());
+                let path = absolute(Path::new(""), Path::new(name));
                 ModelConfig { config: Some(path), ..ModelConfig::default() }
             } else {
                 ModelConfig::named(name)
@@ -128,7 +131,7 @@ fn resolve_pool(vllm: &mut VllmConfig, directory: &Path) -> Result<(), ConfigErr
         return Err(ConfigError::new(second, found, "one of the two").within("engine.vllm"));
     }
     if let Some(tokens) = vllm.kv_cache_tokens.take() {
-        let blocks = tokens / u64::from(vllm.block_size.max(1));
+        let blocks = tokens / u64::from(vllm.block_size);
         vllm.num_gpu_blocks = Some(checked_blocks(blocks).ok_or_else(|| {
             let accepted = format!("tokens of 2 to {TOKENS_MAX} blocks");
             ConfigError::new("engine.vllm.kv_cache_tokens", tokens, accepted)
@@ -142,7 +145,7 @@ fn resolve_pool(vllm: &mut VllmConfig, directory: &Path) -> Result<(), ConfigErr
             accepted: format!("the start-up log of an engine ({what})"),
         };
         let logged = engine_log::read(&path).map_err(|error| refused(error.to_string()))?;
-        let block_size = u64::from(vllm.block_size.max(1));
+        let block_size = u64::from(vllm.block_size);
         let blocks = match (logged.tokens, logged.blocks) {
             (Some(tokens), _) => tokens / block_size,
             (None, Some(blocks)) => {
@@ -166,7 +169,7 @@ fn resolve_memory(
     vllm: &mut VllmConfig,
     shape: &ModelShape,
     data_sheet: &Accelerator,
-    parallel: &crate::model::parallel::Parallel,
+    parallel: &Parallel,
 ) -> Result<(), ConfigError> {
     let (batched, seqs) = vllm.budget_and_seats();
     let options = MemoryOptions {

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 use crate::base::time::SimDuration;
 use crate::engine::vllm::config::VllmConfig;
 use crate::metrics::samples::EXACT_LIMIT;
@@ -218,8 +219,7 @@ impl Scenario {
                     resolved.map_err(|e| e.within("workload.trace.reshape"))?;
                 }
                 if trace.path.as_os_str() != "-" {
-                    let path = directory.join(&trace.path);
-                    trace.path = std::path::absolute(&path).unwrap_or(path);
+                    trace.path = absolute(directory, &trace.path);
                 }
             }
             WorkloadConfig::Synthetic(synthetic) => {

@@ -24,6 +24,7 @@ use super::work::{DecodeWork, PrefillWork};
 use super::{MixedPrice, TimingProvider};
 use crate::base::config::ConfigError;
 use crate::base::lookup::LookupMap;
+use crate::base::path::absolute;
 
 /// A program that prices passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,8 +69,7 @@ impl ExternalConfig {
         let folder =
             self.directory.take().map_or_else(|| directory.to_owned(), |d| directory.join(d));
         // The current folder has no name.
-        let folder = Path::new(".").join(folder);
-        self.directory = Some(std::path::absolute(&folder).unwrap_or(folder));
+        self.directory = Some(absolute(Path::new("."), &folder));
     }
 }
 

@@ -13,6 +13,7 @@ use super::pricer::{MixedRule, Pricing};
 use super::table::Table;
 use super::table::config::TableConfig;
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 
 /// How a provider's answers become the price of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,8 +65,7 @@ impl PricingConfig {
             resolved.cudagraph_capture_sizes = Some(vllm_sizes(running_max));
         }
         for path in [&mut resolved.corrections, &mut resolved.draft_table].into_iter().flatten() {
-            let joined = directory.join(&path);
-            *path = std::path::absolute(&joined).unwrap_or(joined);
+            *path = absolute(directory, path);
         }
         Ok(resolved)
     }

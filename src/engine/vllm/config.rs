@@ -207,14 +207,9 @@ impl VllmConfig {
         let mut resolved = self.clone();
         let blocks = self.num_gpu_blocks.unwrap_or(BLOCKS_WITHOUT_MODEL);
         let pool_tokens = u64::from(blocks - 1).saturating_mul(u64::from(self.block_size));
-        let device = self.device.unwrap_or(Device::Gpu70Gib);
         let max_model_len =
             self.max_model_len.unwrap_or(pool_tokens.min(u64::from(TOKENS_MAX)) as u32);
-        let (mut batched, mut seqs) = device_defaults(device, self.usage);
-        if self.performance_mode == PerformanceMode::Throughput {
-            batched *= 2;
-            seqs *= 2;
-        }
+        let (mut batched, seqs) = self.default_budget_and_seats();
         if !self.enable_chunked_prefill {
             batched = batched.max(max_model_len);
         }
@@ -223,7 +218,7 @@ impl VllmConfig {
         batched = u64::from(batched).min(longest_pass) as u32;
         let batched = self.max_num_batched_tokens.unwrap_or(batched);
         let seqs = self.max_num_seqs.unwrap_or(seqs.min(batched));
-        resolved.device = Some(device);
+        resolved.device = Some(self.device_class());
         resolved.num_gpu_blocks = Some(blocks);
         resolved.max_model_len = Some(max_model_len);
         resolved.max_num_batched_tokens = Some(batched);
@@ -255,14 +250,22 @@ impl VllmConfig {
         Ok(())
     }
 
+    fn device_class(&self) -> Device {
+        self.device.unwrap_or(Device::Gpu70Gib)
+    }
+
+    /// The budget and the seats that the engine's device, use and mode have by default.
+    fn default_budget_and_seats(&self) -> (u32, u32) {
+        let (batched, seqs) = device_defaults(self.device_class(), self.usage);
+        match self.performance_mode {
+            PerformanceMode::Balanced => (batched, seqs),
+            PerformanceMode::Throughput => (2 * batched, 2 * seqs),
+        }
+    }
+
     /// The budget and the seats, given or by default, before the longest sequence is known.
     pub(crate) fn budget_and_seats(&self) -> (u32, u32) {
-        let device = self.device.unwrap_or(Device::Gpu70Gib);
-        let (mut batched, mut seqs) = device_defaults(device, self.usage);
-        if self.performance_mode == PerformanceMode::Throughput {
-            batched *= 2;
-            seqs *= 2;
-        }
+        let (batched, seqs) = self.default_budget_and_seats();
         (self.max_num_batched_tokens.unwrap_or(batched), self.max_num_seqs.unwrap_or(seqs))
     }
 

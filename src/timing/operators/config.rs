@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use super::super::config::Outside;
 use super::super::error::LONGEST_PASS_MS;
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 
 /// Measured operators, put together to forward passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -84,8 +85,7 @@ impl OperatorsConfig {
 
     /// Takes a relative folder as one of `directory`.
     pub(crate) fn absolutise(&mut self, directory: &Path) {
-        let path = directory.join(&self.path);
-        self.path = std::path::absolute(&path).unwrap_or(path);
+        self.path = absolute(directory, &self.path);
     }
 }
 

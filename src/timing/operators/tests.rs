@@ -5,6 +5,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
+use crate::base::testing;
 use crate::model::parallel::Parallel;
 use crate::model::shape::ModelShape;
 use crate::model::shape::tests::llama_8b;
@@ -280,19 +281,9 @@ fn errors_name_the_file_the_row_and_the_field() {
     assert!(made.to_string().starts_with(expected), "{made}");
 }
 
-/// A shared set of measurements, unless it is not at hand.
+/// A published profile, if it is at hand.
 fn shared(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    let folder = std::env::var_os("SERVESIM_SHARED").map_or_else(beside, PathBuf::from);
-    let path = folder.join("profiles").join(name);
-    let is_there = path.exists();
-    if !is_there {
-        #[expect(clippy::print_stderr, reason = "a skipped test must say so")]
-        {
-            eprintln!("skipped: {} is not there", path.display());
-        }
-    }
-    is_there.then_some(path)
+    testing::shared(&format!("profiles/{name}"))
 }
 
 /// The rows of a CSV file without its header.

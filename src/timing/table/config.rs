@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use super::super::config::Outside;
 use super::super::error::LONGEST_PASS_MS;
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 
 /// Measured forward passes, from a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,8 +77,7 @@ impl TableConfig {
 
     /// Makes a relative path start at `directory`.
     pub(crate) fn absolutise(&mut self, directory: &Path) {
-        let path = directory.join(&self.path);
-        self.path = std::path::absolute(&path).unwrap_or(path);
+        self.path = absolute(directory, &self.path);
     }
 }
 

@@ -14,6 +14,7 @@ use super::super::corrections::Corrections;
 use super::super::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricing};
 use super::config::{Duplicates, Selected};
 use super::*;
+use crate::base::testing;
 
 const HEADER: &str =
     "kind,prefill_requests,prefill_tokens,decode_requests,decode_kv_tokens,latency_ms\n";
@@ -566,20 +567,9 @@ fn parquet_gives_the_same_provider() {
     }
 }
 
-/// The file at `name` below the folder of published profiles, if it is at hand: in
-/// `$SERVESIM_SHARED`, else in `../shared` beside the crate.
+/// A published profile, if it is at hand.
 fn published(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    let folder = std::env::var_os("SERVESIM_SHARED").map_or_else(beside, PathBuf::from);
-    let path = folder.join("profiles").join(name);
-    let is_there = path.exists();
-    if !is_there {
-        #[expect(clippy::print_stderr, reason = "a skipped test must say so")]
-        {
-            eprintln!("skipped: {} is not there", path.display());
-        }
-    }
-    is_there.then_some(path)
+    testing::shared(&format!("profiles/{name}"))
 }
 
 /// Rows of the Splitwise performance model (whole passes of Llama 2 70B) as a table of ours.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::base::path::absolute;
 
 /// A number of tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -199,8 +200,7 @@ fn resolve_path(path: &mut PathBuf, directory: &Path) -> Result<(), ConfigError>
     if path.as_os_str() == "-" {
         return Err(ConfigError::new("path", "-", "a file: the standard input is for traces"));
     }
-    let joined = directory.join(&*path);
-    *path = std::path::absolute(&joined).unwrap_or(joined);
+    *path = absolute(directory, path);
     Ok(())
 }
 

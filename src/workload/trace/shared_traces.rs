@@ -2,24 +2,15 @@
 //! Elsewhere these tests say that they were skipped. The expected figures are those that the traces'
 //! publishers and descriptions state.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::config::Ties;
 use super::*;
+use crate::base::testing;
 
-/// The trace at `name` below the shared folder, if it is there.
+/// A real trace, if it is at hand.
 fn shared(name: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    let folder = std::env::var_os("SERVESIM_SHARED").map_or_else(beside, PathBuf::from);
-    let path = folder.join("traces").join(name);
-    let is_there = path.exists();
-    if !is_there {
-        #[expect(clippy::print_stderr, reason = "a skipped test must say so")]
-        {
-            eprintln!("skipped: {} is not there", path.display());
-        }
-    }
-    is_there.then_some(path)
+    testing::shared(&format!("traces/{name}"))
 }
 
 /// All requests of a trace, with what the reader says about it.
