@@ -4,10 +4,10 @@
 //! counts them. Older files lack the columns of sessions and of the time elapsed. Prompts have no
 //! identity.
 
+use super::TraceError;
 use super::lines::Lines;
 use super::stamp::SECONDS;
-use super::table::{Column, Table, cells, required};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::table::{Column, PlainRows, Table, cells, required};
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str =
@@ -15,58 +15,24 @@ pub(super) const STARTS_WITH: &str =
 
 const COLUMNS: [Column; 3] =
     [required("Timestamp"), required("Request tokens"), required("Response tokens")];
-const STAMP: usize = 0;
-const PROMPT: usize = 1;
-const OUTPUT: usize = 2;
 
 /// Whether `line` can be the first of a trace in this format.
 pub(super) fn recognises(line: &str) -> bool {
     cells(line).iter().any(|cell| ["Request tokens", "Response tokens"].contains(cell))
 }
 
-/// Reads a `BurstGPT` trace.
-pub(super) struct BurstGpt(Table);
-
-impl BurstGpt {
-    /// Reads the header and stands before the first row.
-    ///
-    /// # Errors
-    /// There is no header, or it lacks a column or has it twice.
-    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
-        Table::open(lines, &COLUMNS).map(Self)
-    }
-}
-
-impl RowReader for BurstGpt {
-    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(record) = self.0.next_record()? else {
-            return Ok(None);
-        };
-        Ok(Some(Row::new(
-            record.stamp(STAMP, SECONDS)?,
-            record.line.number,
-            record.tokens(PROMPT)?,
-            record.tokens(OUTPUT)?,
-        )))
-    }
-
-    fn facts(&self) -> FormatFacts {
-        FormatFacts::new(COLUMNS[STAMP].name, SECONDS.name)
-    }
-
-    fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
-    }
-
-    fn ignored(&self) -> &IgnoredFields {
-        self.0.ignored()
-    }
+/// Reads a `BurstGPT` trace, from the row behind its header on.
+///
+/// # Errors
+/// There is no header, or it lacks a column or has it twice.
+pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
+    Ok(PlainRows::new(Table::open(lines, &COLUMNS)?, SECONDS))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Row;
     use super::super::testing::{ignored, refused, rows};
-    use super::*;
     use crate::workload::trace::TraceFormat::BurstGpt as FORMAT;
 
     const HEADER: &str = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,\

@@ -6,10 +6,10 @@
 use serde_json::{Map, Value};
 
 use super::lines::{Line, Lines};
-use super::mooncake::show;
-use super::stamp::Unit;
+use super::mooncake::{content, show};
+use super::stamp::{SECONDS, Unit};
 use super::table::TOKENS;
-use super::{IgnoredFields, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
 use crate::base::hint::nearest;
 
 /// A trace of JSON objects, one a line.
@@ -166,4 +166,53 @@ pub(super) fn has_fields(line: &str, names: &[&str]) -> bool {
     }
     serde_json::from_str::<Map<String, Value>>(line)
         .is_ok_and(|fields| names.iter().all(|&name| fields.contains_key(name)))
+}
+/// The fields of a row with ids, under the names of Mooncake's.
+const HASHED: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_ids"];
+
+/// Rows of seconds, lengths and ids, under the names of Mooncake's.
+pub(super) struct HashedRows {
+    rows: JsonRows,
+    block_tokens: u32,
+}
+
+impl HashedRows {
+    /// Reads `lines`, whose ids name so many tokens.
+    pub(super) fn new(lines: Lines, block_tokens: u32) -> Self {
+        Self { rows: JsonRows::new(lines, &HASHED), block_tokens }
+    }
+}
+
+impl RowReader for HashedRows {
+    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
+        let [stamp, input, output, ids] = HASHED;
+        let Some(row) = self.rows.next_row()? else {
+            return Ok(None);
+        };
+        let mut read = Row::new(
+            row.stamp(stamp, SECONDS)?,
+            row.line.number,
+            row.tokens(input)?,
+            row.tokens(output)?,
+        );
+        if let Some(ids) = row.ids(ids)? {
+            read.content = content(&row.line, &ids, read.prompt_tokens, self.block_tokens)?;
+        }
+        Ok(Some(read))
+    }
+
+    fn facts(&self) -> FormatFacts {
+        FormatFacts {
+            hash_block_tokens: Some(self.block_tokens),
+            ..FormatFacts::new(HASHED[0], SECONDS.name)
+        }
+    }
+
+    fn show_stamp(&self, stamp: i128) -> String {
+        SECONDS.show(stamp)
+    }
+
+    fn ignored(&self) -> &IgnoredFields {
+        self.rows.ignored()
+    }
 }

@@ -146,7 +146,7 @@ const READERS: [ReaderEntry; 12] = [
         format: TraceFormat::QwenBailian,
         starts_with: qwen_bailian::STARTS_WITH,
         recognises: qwen_bailian::recognises,
-        open: |lines, config| Ok(Box::new(qwen_bailian::QwenBailian::new(lines, config))),
+        open: |lines, config| Ok(Box::new(qwen_bailian::open(lines, config))),
     },
     ReaderEntry {
         format: TraceFormat::RagPulse,
@@ -188,25 +188,25 @@ const READERS: [ReaderEntry; 12] = [
         format: TraceFormat::BurstGpt,
         starts_with: burstgpt::STARTS_WITH,
         recognises: burstgpt::recognises,
-        open: |lines, _| Ok(Box::new(burstgpt::BurstGpt::new(lines)?)),
+        open: |lines, _| Ok(Box::new(burstgpt::open(lines)?)),
     },
     ReaderEntry {
         format: TraceFormat::Splitwise,
         starts_with: splitwise::STARTS_WITH,
         recognises: splitwise::recognises,
-        open: |lines, _| Ok(Box::new(splitwise::Splitwise::new(lines)?)),
+        open: |lines, _| Ok(Box::new(splitwise::open(lines)?)),
     },
     ReaderEntry {
         format: TraceFormat::Vidur,
         starts_with: vidur::STARTS_WITH,
         recognises: vidur::recognises,
-        open: |lines, _| Ok(Box::new(vidur::Vidur::new(lines)?)),
+        open: |lines, _| Ok(Box::new(vidur::open(lines)?)),
     },
     ReaderEntry {
         format: TraceFormat::VllmTimedTrace,
         starts_with: vllm_timed_trace::STARTS_WITH,
         recognises: vllm_timed_trace::recognises,
-        open: |lines, config| Ok(Box::new(vllm_timed_trace::VllmTimedTrace::new(lines, config))),
+        open: |lines, config| Ok(Box::new(vllm_timed_trace::open(lines, config))),
     },
 ];
 

@@ -5,16 +5,11 @@
 //! rows of their own; what `parent_chat_id` ties together also shows in the ids.
 
 use super::config::TraceConfig;
-use super::json_rows::{JsonRows, has_fields};
+use super::json_rows::{HashedRows, has_fields};
 use super::lines::Lines;
-use super::mooncake::content;
-use super::stamp::SECONDS;
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str = "`{\"chat_id\": ...` (Qwen-Bailian JSON lines)";
-
-const KNOWN: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_ids"];
 
 /// Prompt tokens that one id names in the published traces.
 const BLOCK_TOKENS: u32 = 16;
@@ -25,67 +20,14 @@ pub(super) fn recognises(line: &str) -> bool {
 }
 
 /// Reads a Qwen-Bailian trace.
-pub(super) struct QwenBailian {
-    rows: JsonRows,
-    block_tokens: u32,
-}
-
-impl QwenBailian {
-    /// Reads `lines`.
-    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
-        let block_tokens = config.hash_block_tokens.unwrap_or(BLOCK_TOKENS);
-        Self { rows: JsonRows::new(lines, &KNOWN), block_tokens }
-    }
-}
-
-impl RowReader for QwenBailian {
-    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        hashed_row(&mut self.rows, self.block_tokens)
-    }
-
-    fn facts(&self) -> FormatFacts {
-        FormatFacts {
-            hash_block_tokens: Some(self.block_tokens),
-            ..FormatFacts::new(KNOWN[0], SECONDS.name)
-        }
-    }
-
-    fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
-    }
-
-    fn ignored(&self) -> &IgnoredFields {
-        self.rows.ignored()
-    }
-}
-
-/// A row with seconds, lengths and ids under the names of Mooncake's.
-///
-/// # Errors
-/// The row cannot be read.
-pub(super) fn hashed_row(
-    rows: &mut JsonRows,
-    block_tokens: u32,
-) -> Result<Option<Row>, TraceError> {
-    let Some(row) = rows.next_row()? else {
-        return Ok(None);
-    };
-    let mut read = Row::new(
-        row.stamp("timestamp", SECONDS)?,
-        row.line.number,
-        row.tokens("input_length")?,
-        row.tokens("output_length")?,
-    );
-    if let Some(ids) = row.ids("hash_ids")? {
-        read.content = content(&row.line, &ids, read.prompt_tokens, block_tokens)?;
-    }
-    Ok(Some(read))
+pub(super) fn open(lines: Lines, config: &TraceConfig) -> HashedRows {
+    HashedRows::new(lines, config.hash_block_tokens.unwrap_or(BLOCK_TOKENS))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Row;
     use super::super::testing::{ignored, refused, rows};
-    use super::*;
     use crate::workload::request::{Content, Piece, Segment};
     use crate::workload::trace::TraceFormat::QwenBailian as FORMAT;
 

@@ -1,9 +1,9 @@
 //! Splitwise: CSV with seconds, prompt tokens and output tokens a row. Prompts have no identity.
 
+use super::TraceError;
 use super::lines::Lines;
 use super::stamp::SECONDS;
-use super::table::{Column, Table, cells, optional, required};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::table::{Column, PlainRows, Table, cells, optional, required};
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str =
@@ -15,9 +15,6 @@ const COLUMNS: [Column; 4] = [
     required("token_size"),
     optional("batch_size"),
 ];
-const STAMP: usize = 0;
-const PROMPT: usize = 1;
-const OUTPUT: usize = 2;
 const BATCH: usize = 3;
 
 /// Whether `line` can be the first of a trace in this format.
@@ -25,51 +22,23 @@ pub(super) fn recognises(line: &str) -> bool {
     cells(line).iter().any(|cell| ["arrival_timestamp", "prompt_size", "token_size"].contains(cell))
 }
 
-/// Reads a Splitwise trace.
-pub(super) struct Splitwise(Table);
-
-impl Splitwise {
-    /// Reads the header and stands before the first row.
-    ///
-    /// # Errors
-    /// There is no header, or it lacks a column or has it twice.
-    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
-        Table::open(lines, &COLUMNS).map(Self)
-    }
-}
-
-impl RowReader for Splitwise {
-    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(record) = self.0.next_record()? else {
-            return Ok(None);
-        };
+/// Reads a Splitwise trace, from the row behind its header on.
+///
+/// # Errors
+/// There is no header, or it lacks a column or has it twice.
+pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
+    let rows = PlainRows::new(Table::open(lines, &COLUMNS)?, SECONDS);
+    Ok(rows.checked(|record| {
         // A row of several requests would be served as one.
-        record.parsed_if_any(BATCH, "1: one request a row", |cell| (cell == "1").then_some(()))?;
-        Ok(Some(Row::new(
-            record.stamp(STAMP, SECONDS)?,
-            record.line.number,
-            record.tokens(PROMPT)?,
-            record.tokens(OUTPUT)?,
-        )))
-    }
-
-    fn facts(&self) -> FormatFacts {
-        FormatFacts::new(COLUMNS[STAMP].name, SECONDS.name)
-    }
-
-    fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
-    }
-
-    fn ignored(&self) -> &IgnoredFields {
-        self.0.ignored()
-    }
+        let one = |cell: &str| (cell == "1").then_some(());
+        record.parsed_if_any(BATCH, "1: one request a row", one).map(drop)
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Row;
     use super::super::testing::{ignored, refused, rows};
-    use super::*;
     use crate::workload::trace::TraceFormat::Splitwise as FORMAT;
 
     const HEADER: &str = "request_id,request_type,application_id,arrival_timestamp,batch_size,\

@@ -5,7 +5,7 @@
 
 use super::lines::{Line, Lines};
 use super::stamp::Unit;
-use super::{IgnoredFields, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
 use crate::base::hint::nearest;
 
 /// What a count of tokens may be, for people.
@@ -182,6 +182,61 @@ fn missing(header: &Line<'_>, column: &'static str, columns: &[Column]) -> Trace
         found: show(Some(header.text)),
         hint: nearest(column, strangers)
             .map_or(String::new(), |name| format!(", did you mean `{name}`?")),
+    }
+}
+
+/// The places of the columns that every row is made of, among those that are asked for.
+pub(super) const STAMP: usize = 0;
+pub(super) const PROMPT: usize = 1;
+pub(super) const OUTPUT: usize = 2;
+
+/// Rows of a stamp, prompt tokens and output tokens, which are the first three of the columns. Prompts have no identity.
+pub(super) struct PlainRows {
+    table: Table,
+    unit: Unit,
+    check: Check,
+}
+
+/// What else a record has to be.
+type Check = fn(&Record<'_>) -> Result<(), TraceError>;
+
+impl PlainRows {
+    /// The rows behind the header of `table`, with stamps in `unit`.
+    pub(super) fn new(table: Table, unit: Unit) -> Self {
+        Self { table, unit, check: |_| Ok(()) }
+    }
+
+    /// The same rows, each of them checked.
+    #[must_use]
+    pub(super) fn checked(self, check: Check) -> Self {
+        Self { check, ..self }
+    }
+}
+
+impl RowReader for PlainRows {
+    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
+        let Some(record) = self.table.next_record()? else {
+            return Ok(None);
+        };
+        (self.check)(&record)?;
+        Ok(Some(Row::new(
+            record.stamp(STAMP, self.unit)?,
+            record.line.number,
+            record.tokens(PROMPT)?,
+            record.tokens(OUTPUT)?,
+        )))
+    }
+
+    fn facts(&self) -> FormatFacts {
+        FormatFacts::new(self.table.columns[STAMP].name, self.unit.name)
+    }
+
+    fn show_stamp(&self, stamp: i128) -> String {
+        self.unit.show(stamp)
+    }
+
+    fn ignored(&self) -> &IgnoredFields {
+        self.table.ignored()
     }
 }
 

@@ -3,10 +3,10 @@
 //! Files of lengths alone have the same columns but for the arrival. They are told apart, and refused:
 //! they are a distribution and no trace.
 
+use super::TraceError;
 use super::lines::Lines;
 use super::stamp::SECONDS;
-use super::table::{Column, Table, cells, optional, required};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::table::{Column, PlainRows, STAMP, Table, cells, optional, required};
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str =
@@ -14,65 +14,31 @@ pub(super) const STARTS_WITH: &str =
 
 const COLUMNS: [Column; 3] =
     [optional("arrived_at"), required("num_prefill_tokens"), required("num_decode_tokens")];
-const STAMP: usize = 0;
-const PROMPT: usize = 1;
-const OUTPUT: usize = 2;
 
 /// Whether `line` can be the first of a trace in this format.
 pub(super) fn recognises(line: &str) -> bool {
     cells(line).iter().any(|cell| ["num_prefill_tokens", "num_decode_tokens"].contains(cell))
 }
 
-/// Reads a Vidur trace.
-pub(super) struct Vidur(Table);
-
-impl Vidur {
-    /// Reads the header and stands before the first row.
-    ///
-    /// # Errors
-    /// There is no header, it lacks a column or has it twice, or there are no arrivals.
-    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
-        let table = Table::open(lines, &COLUMNS)?;
-        if !table.has(STAMP) {
-            return Err(TraceError::NoArrivals {
-                path: table.path().to_owned(),
-                column: COLUMNS[STAMP].name,
-            });
-        }
-        Ok(Self(table))
+/// Reads a Vidur trace, from the row behind its header on.
+///
+/// # Errors
+/// There is no header, it lacks a column or has it twice, or there are no arrivals.
+pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
+    let table = Table::open(lines, &COLUMNS)?;
+    if !table.has(STAMP) {
+        return Err(TraceError::NoArrivals {
+            path: table.path().to_owned(),
+            column: COLUMNS[STAMP].name,
+        });
     }
-}
-
-impl RowReader for Vidur {
-    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(record) = self.0.next_record()? else {
-            return Ok(None);
-        };
-        Ok(Some(Row::new(
-            record.stamp(STAMP, SECONDS)?,
-            record.line.number,
-            record.tokens(PROMPT)?,
-            record.tokens(OUTPUT)?,
-        )))
-    }
-
-    fn facts(&self) -> FormatFacts {
-        FormatFacts::new(COLUMNS[STAMP].name, SECONDS.name)
-    }
-
-    fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
-    }
-
-    fn ignored(&self) -> &IgnoredFields {
-        self.0.ignored()
-    }
+    Ok(PlainRows::new(table, SECONDS))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Row;
     use super::super::testing::{ignored, refused, rows};
-    use super::*;
     use crate::workload::trace::TraceFormat::Vidur as FORMAT;
 
     #[test]

@@ -4,16 +4,11 @@
 //! Nothing in a row tells it from Mooncake's, so that the format has to be named.
 
 use super::config::TraceConfig;
-use super::json_rows::JsonRows;
+use super::json_rows::HashedRows;
 use super::lines::Lines;
-use super::qwen_bailian::hashed_row;
-use super::stamp::SECONDS;
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
 
 /// It is not told by its start.
 pub(super) const STARTS_WITH: &str = "";
-
-const KNOWN: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_ids"];
 
 /// Prompt tokens that one id names by default.
 const BLOCK_TOKENS: u32 = 16;
@@ -24,44 +19,14 @@ pub(super) fn recognises(_line: &str) -> bool {
 }
 
 /// Reads a timed trace.
-pub(super) struct VllmTimedTrace {
-    rows: JsonRows,
-    block_tokens: u32,
-}
-
-impl VllmTimedTrace {
-    /// Reads `lines`.
-    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
-        let block_tokens = config.hash_block_tokens.unwrap_or(BLOCK_TOKENS);
-        Self { rows: JsonRows::new(lines, &KNOWN), block_tokens }
-    }
-}
-
-impl RowReader for VllmTimedTrace {
-    fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        hashed_row(&mut self.rows, self.block_tokens)
-    }
-
-    fn facts(&self) -> FormatFacts {
-        FormatFacts {
-            hash_block_tokens: Some(self.block_tokens),
-            ..FormatFacts::new(KNOWN[0], SECONDS.name)
-        }
-    }
-
-    fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
-    }
-
-    fn ignored(&self) -> &IgnoredFields {
-        self.rows.ignored()
-    }
+pub(super) fn open(lines: Lines, config: &TraceConfig) -> HashedRows {
+    HashedRows::new(lines, config.hash_block_tokens.unwrap_or(BLOCK_TOKENS))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Row;
     use super::super::testing::{refused, rows};
-    use super::*;
     use crate::workload::request::{Content, Piece, Segment};
     use crate::workload::trace::TraceFormat::VllmTimedTrace as FORMAT;
 
