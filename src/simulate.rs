@@ -28,6 +28,7 @@ use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricin
 use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
 use crate::workload::reshape::ReshapedTrace;
+use crate::workload::sessions::Sessions;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
 
@@ -99,11 +100,16 @@ fn run(
 ) -> Result<(Run, WorkloadFacts), RunError> {
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
-            let source = ReshapedTrace::open(config, scenario.seed)?;
+            let open = || ReshapedTrace::open(config, scenario.seed);
+            let source = match &config.sessions {
+                Some(sessions) => Sessions::open(sessions, &config.path, open)?,
+                None => Sessions::ignored(open()?),
+            };
             let limit = config.reshape.as_ref().and_then(|reshape| reshape.max_concurrency);
             let mut source = Limited::new(source, limit);
             let run = Run::of(scenario, extras, progress, &mut source)?;
-            let counts = source.inner().counts();
+            let trace = source.inner().inner();
+            let counts = trace.counts();
             let name = match config.path.file_name() {
                 Some(name) if name != "-" => name.to_string_lossy().into_owned(),
                 _ => "standard input".to_owned(),
@@ -112,9 +118,11 @@ fn run(
                 name,
                 description: json!({
                     "trace": config.path,
-                    "reader": source.inner().describe(),
+                    "reader": trace.describe(),
                     "rows": counts,
-                    "reshape": source.inner().changes(),
+                    "reshape": trace.changes(),
+                    "classes": source.class_names(),
+                    "sessions": source.inner().counts(),
                     "client_queue": source.queue(),
                 }),
                 names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
@@ -174,8 +182,7 @@ impl Run {
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
             .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider, &pricing))
             .collect();
-        let mut recorder =
-            Recorder::new(&scenario.metrics, extras, source.class_names(), progress)?;
+        let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
         }
@@ -346,16 +353,11 @@ impl<'a> Recorder<'a> {
     fn new(
         config: &MetricsConfig,
         extras: &Extras,
-        classes: &[String],
         progress: &'a mut dyn Progress,
     ) -> Result<Self, OutputError> {
         // Files are opened before anything runs: a run is never lost for a missing folder.
-        let rows = extras
-            .requests
-            .as_deref()
-            .map(|path| RequestSink::create(path, classes))
-            .transpose()?;
-        let metrics = Metrics::new(options(config)).with_classes(classes);
+        let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
+        let metrics = Metrics::new(options(config));
         Ok(Self { metrics, rows, progress })
     }
 
@@ -383,6 +385,13 @@ impl<'a> Recorder<'a> {
 impl Observer for Recorder<'_> {
     fn is_counted(&self, request: &RequestSpec) -> bool {
         self.metrics.is_counted(request.id, request.arrival)
+    }
+
+    fn classes(&mut self, names: &[String]) {
+        self.metrics.add_classes(names);
+        if let Some(rows) = &mut self.rows {
+            rows.name_classes(names);
+        }
     }
 
     fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {

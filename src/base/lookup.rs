@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the one place that wraps the hashed map")]
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -18,8 +19,19 @@ impl<K: Eq + Hash, V> LookupMap<K, V> {
     }
 
     /// The value under `key`.
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
         self.0.get(key)
+    }
+
+    /// The value under `key`, to be changed.
+    pub(crate) fn get_mut<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get_mut(key)
     }
 
     /// Puts `value` under `key` and returns what stood there.

@@ -196,6 +196,10 @@ pub(super) struct CommonArgs {
     /// The format of the trace instead of the one its first line shows.
     #[arg(long, value_name = "FORMAT")]
     pub(super) trace_format: Option<String>,
+    /// How turns of a session and calls that wait for others arrive: `open` (by their stamps), `think` (a pause
+    /// after the end of what they follow), or `closed:N` (as `think`, with N users who begin sessions).
+    #[arg(long, value_name = "RULE")]
+    pub(super) sessions: Option<String>,
     /// Plan and complete every request by itself in every pass: the same result, more slowly.
     #[arg(long)]
     pub(super) stepwise: bool,

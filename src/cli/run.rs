@@ -162,7 +162,24 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     if let Some(format) = &args.trace_format {
         by_flag("--trace-format", format, "workload.trace.format", format.as_str().into());
     }
+    if let Some(rule) = &args.sessions {
+        by_flag("--sessions", rule, "workload.trace.sessions", sessions_value(rule)?);
+    }
     Ok(all)
+}
+
+/// `open`, `think`, or `closed:8`.
+fn sessions_value(text: &str) -> Result<Value, CliError> {
+    let users = text.strip_prefix("closed:").map(str::parse::<u32>);
+    match (text, users) {
+        ("open" | "think", _) => Ok(json!({ text: {} })),
+        (_, Some(Ok(users))) => Ok(json!({ "closed": { "users": users } })),
+        _ => Err(CliError::Flag {
+            flag: "--sessions",
+            found: text.to_owned(),
+            accepted: "open, think, or closed:N with a number of users",
+        }),
+    }
 }
 
 /// `100` requests or `30s`.

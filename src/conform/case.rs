@@ -244,6 +244,7 @@ impl Case {
                 content: Content::Pieces(pieces),
                 output: Segment::Named(request.out_seg.unwrap_or((1 << 30) + index as u64)),
                 line: 0,
+                turn: None,
             });
         }
         entrants.sort_by_key(|entrant| entrant.arrival);

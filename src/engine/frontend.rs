@@ -40,6 +40,7 @@ mod tests {
             content: Content::Private,
             output: Segment::Output(RequestId(0)),
             line: 0,
+            turn: None,
         }
     }
 

@@ -26,6 +26,9 @@ pub(crate) trait Observer {
     /// Whether the token gaps of this request belong to the statistics.
     fn is_counted(&self, request: &RequestSpec) -> bool;
 
+    /// From now on, requests may be of these classes, by number.
+    fn classes(&mut self, _names: &[String]) {}
+
     /// A request was refused by the front end.
     ///
     /// # Errors
@@ -87,6 +90,8 @@ pub(crate) struct Kernel<'a> {
     next_arrival: Moment,
     outbox: Outbox,
     next_engine: usize,
+    /// How many classes the observer knows.
+    classes: usize,
     ending: Ending,
     /// Digest of who was refused and why.
     refused: Digest,
@@ -113,6 +118,7 @@ impl<'a> Kernel<'a> {
             next_arrival: Moment::NEVER,
             outbox: Outbox::default(),
             next_engine: 0,
+            classes: 0,
             ending: Ending::default(),
             refused: Digest::new(),
         }
@@ -188,6 +194,11 @@ impl<'a> Kernel<'a> {
     /// The next request enters the deployment.
     fn deliver(&mut self, now: SimTime, observer: &mut dyn Observer) -> Result<(), RunError> {
         let request = self.source.take();
+        let classes = self.source.class_names();
+        if classes.len() > self.classes {
+            self.classes = classes.len();
+            observer.classes(classes);
+        }
         self.ending.input += 1;
         match self.admit(&request) {
             Err(why) => {

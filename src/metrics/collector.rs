@@ -143,11 +143,11 @@ impl Metrics {
         }
     }
 
-    /// Keeps statistics of each of these classes too, by number.
-    pub(crate) fn with_classes(mut self, names: &[String]) -> Self {
+    /// Keeps statistics of each of these classes too, by number; those known before come first.
+    pub(crate) fn add_classes(&mut self, names: &[String]) {
         let limit = self.options.exact_limit;
-        self.classes = names.iter().map(|name| ClassMetrics::new(name, limit)).collect();
-        self
+        let new = names.iter().skip(self.classes.len());
+        self.classes.extend(new.map(|name| ClassMetrics::new(name, limit)));
     }
 
     /// Whether the statistics take this request in.
@@ -544,7 +544,9 @@ mod tests {
     #[test]
     fn classes_are_counted_apart() {
         let names = ["chat".to_owned(), "batch".to_owned()];
-        let mut metrics = Metrics::new(MetricsOptions::default()).with_classes(&names);
+        let mut metrics = Metrics::new(MetricsOptions::default());
+        metrics.add_classes(&names[..1]);
+        metrics.add_classes(&names);
         metrics.finished(&record(0, 0));
         metrics.finished(&RequestRecord { class: 1, prompt_tokens: 300, ..record(1, 0) });
         metrics.rejected(RequestId(2), 1, at(0), Rejection::ZeroOutput);

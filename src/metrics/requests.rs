@@ -148,13 +148,13 @@ enum Rows {
 }
 
 impl RequestSink {
-    /// Opens `path`, for requests of these classes. The name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
+    /// Opens `path`. The name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
     /// `-` is JSON lines on standard output.
     ///
     /// # Errors
     ///
     /// If the name says no format, or no file can be made there.
-    pub(crate) fn create(path: &Path, classes: &[String]) -> Result<Self, OutputError> {
+    pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
         let (extension, gzip) = named_format(path);
         let is_csv = match extension.as_deref() {
             Some("csv") => true,
@@ -172,9 +172,14 @@ impl RequestSink {
         let rows = if is_csv { Rows::csv(file) } else { Ok(Rows::JsonLines(file)) };
         Ok(Self {
             path: path.to_owned(),
-            classes: classes.to_vec(),
+            classes: Vec::new(),
             rows: rows.map_err(|e| OutputError::write(path, e))?,
         })
+    }
+
+    /// Calls classes by these names from now on, by number.
+    pub(crate) fn name_classes(&mut self, names: &[String]) {
+        names.clone_into(&mut self.classes);
     }
 
     /// A request finished.
@@ -294,7 +299,8 @@ mod tests {
     fn written(name: &str) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        let mut sink = RequestSink::create(&path, &["chat".to_owned()]).unwrap();
+        let mut sink = RequestSink::create(&path).unwrap();
+        sink.name_classes(&["chat".to_owned()]);
         sink.finished(&record(), true).unwrap();
         sink.rejected(&REFUSED, Rejection::PromptTooLong, false).unwrap();
         sink.unfinished(&Unserved { engine: Some(EngineId(0)), ..REFUSED }, true).unwrap();
@@ -346,14 +352,14 @@ mod tests {
     fn no_rows_still_have_a_header() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("requests.csv");
-        RequestSink::create(&path, &[]).unwrap().close().unwrap();
+        RequestSink::create(&path).unwrap().close().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), COLUMNS.join(",") + "\n");
     }
 
     #[test]
     fn a_name_without_a_known_extension_is_refused() {
         for (name, found) in [("a.parquet", "\".parquet\""), ("a.gz", "\"\""), ("a", "\"\"")] {
-            let error = RequestSink::create(Path::new(name), &[]).unwrap_err().to_string();
+            let error = RequestSink::create(Path::new(name)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{name}: the name ends in {found}")), "{error}");
         }
     }

@@ -218,6 +218,7 @@ impl Scenario {
                     let resolved = reshape.resolve(&trace.path, directory);
                     resolved.map_err(|e| e.within("workload.trace.reshape"))?;
                 }
+                trace.check_sessions().map_err(|e| e.within("workload.trace"))?;
                 if trace.path.as_os_str() != "-" {
                     trace.path = absolute(directory, &trace.path);
                 }

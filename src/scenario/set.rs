@@ -7,8 +7,9 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 12] = [
+const CHOICES: [&str; 13] = [
     "workload",
+    "workload.trace.sessions",
     "workload.trace.reshape.arrivals",
     "workload.trace.reshape.prompt_tokens",
     "workload.trace.reshape.output_tokens",

@@ -157,6 +157,7 @@ fn requests(rng: &mut ChaCha8Rng, number: usize, longest: u32, bypassed: bool) -
                 Segment::Output(RequestId(id))
             },
             line: 0,
+            turn: None,
         });
     }
     requests
@@ -307,6 +308,7 @@ fn requests_touched(config: &VllmConfig, outputs: u32) -> (u64, u64) {
         content: Content::Private,
         output: Segment::Output(RequestId(id)),
         line: 0,
+        turn: None,
     });
     let case = Case {
         config: config.clone(),

@@ -1,7 +1,7 @@
 //! A request as the workload describes it, before any engine has seen it.
 
 use crate::base::ids::RequestId;
-use crate::base::time::SimTime;
+use crate::base::time::{SimDuration, SimTime};
 
 /// One request of the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,33 @@ pub(crate) struct RequestSpec {
     pub(crate) output: Segment,
     /// The line of the trace it came from, from 1; 0 where there is no trace.
     pub(crate) line: u64,
+    /// What it follows, where that is known and wanted.
+    pub(crate) turn: Option<Box<Turn>>,
 }
+
+/// What a request of a session, or of a graph of calls, follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Its session: it follows the request before it in the same one, unless `wait_for` says otherwise.
+    pub(crate) session: Option<Name>,
+    /// What requests that wait for it call it.
+    pub(crate) name: Option<Name>,
+    /// The requests that it waits for, in the place of the one before it in its session.
+    pub(crate) wait_for: Option<Vec<Name>>,
+    /// From the last of their ends to its arrival.
+    pub(crate) delay: SimDuration,
+    /// Whether its prompt is that of the request before it in its session, the output, and only then
+    /// what `prompt_tokens` and `content` say.
+    pub(crate) continues: bool,
+    /// Whether nothing has to end before it: then its arrival is when it comes.
+    pub(crate) is_start: bool,
+    /// Whether its arrival is not recorded.
+    pub(crate) lacks_arrival: bool,
+}
+
+/// The name of a session or a request, numbered by first appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name(pub(crate) u64);
 
 /// The identity of a prompt's tokens. Only equality matters: two prompts share a prefix as far
 /// as their pieces agree.

@@ -31,7 +31,8 @@ pub(crate) trait RequestSource {
     /// A request was completed, or rejected, at `at`. Told only to sources that follow ends.
     fn ended(&mut self, _id: RequestId, _at: SimTime) {}
 
-    /// What the classes of its requests are called, by number; empty where there are none.
+    /// What the classes of its requests are called, by number: of those handed out so far at least.
+    /// Empty where there are none.
     fn class_names(&self) -> &[String] {
         &[]
     }

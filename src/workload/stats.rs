@@ -352,6 +352,7 @@ mod tests {
             content: Content::Pieces(pieces.iter().map(named).collect()),
             output: Segment::Output(RequestId(0)),
             line: 0,
+            turn: None,
             class: 0,
         }
     }

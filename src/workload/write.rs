@@ -244,6 +244,7 @@ mod tests {
             content: if tokens == 0 { Content::Private } else { Content::Pieces(pieces) },
             output: Segment::Output(RequestId(id)),
             line: 0,
+            turn: None,
             class: 0,
         }
     }

@@ -6,9 +6,10 @@ use super::config::ReshapeConfig;
 use crate::base::config::ConfigError;
 use crate::base::digest::Digest;
 use crate::base::ids::RequestId;
+use crate::base::lookup::LookupMap;
 use crate::base::rng::Stream;
 use crate::base::time::{SimDuration, SimTime};
-use crate::workload::request::{Content, RequestSpec, Segment};
+use crate::workload::request::{Content, Name, RequestSpec, Segment};
 use crate::workload::source::RequestSource;
 use crate::workload::trace::config::TraceConfig;
 use crate::workload::trace::{TraceError, TraceSource};
@@ -25,6 +26,8 @@ pub(super) struct Copies {
     spread: VecDeque<RequestSpec>,
     ratio: f64,
     sample: Stream,
+    /// Whether the sample has what a session or a request of this copy is tied to.
+    kept: LookupMap<(Tie, Name), bool>,
     /// The copy being read, from 0, and by how much it is later than the first.
     copy: u32,
     shift: SimDuration,
@@ -39,6 +42,16 @@ pub(super) struct Copies {
     made: u64,
     left_out: u64,
 }
+
+/// What ties requests to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Tie {
+    Session,
+    Request,
+}
+
+/// Names of one copy are numbered below this power of two; a trace has at most as many as requests.
+const NAME_BITS: u32 = 40;
 
 impl Copies {
     pub(super) fn open(
@@ -56,6 +69,7 @@ impl Copies {
             spread: VecDeque::new(),
             ratio: config.sample_ratio,
             sample: Stream::new(seed, "trace.sample"),
+            kept: LookupMap::new(),
             copy: 0,
             shift: SimDuration::ZERO,
             rows: 0,
@@ -88,7 +102,7 @@ impl Copies {
                 self.begin_copy()?;
                 continue;
             };
-            let keeps = self.ratio >= 1.0 || self.sample.uniform() < self.ratio;
+            let keeps = self.ratio >= 1.0 || self.keeps(&request);
             let id = u32::try_from(self.made).ok().filter(|&id| id < u32::MAX);
             let Some(id) = id.map(RequestId) else {
                 let path = self.trace.path.clone();
@@ -103,6 +117,19 @@ impl Copies {
             }
             self.left_out += 1;
         }
+    }
+
+    /// Whether the sample has `request`: what is tied to each other stays together.
+    fn keeps(&mut self, request: &RequestSpec) -> bool {
+        let Some(turn) = &request.turn else { return self.sample.uniform() < self.ratio };
+        let session = turn.session.map(|name| (Tie::Session, name));
+        let waits = turn.wait_for.iter().flatten().map(|&name| (Tie::Request, name));
+        let known = session.into_iter().chain(waits).find_map(|tie| self.kept.get(&tie).copied());
+        let keeps = known.unwrap_or_else(|| self.sample.uniform() < self.ratio);
+        for tie in session.into_iter().chain(turn.name.map(|name| (Tie::Request, name))) {
+            self.kept.insert(tie, keeps);
+        }
+        keeps
     }
 
     /// The next request of this copy, as the trace has it but for spreading.
@@ -155,6 +182,7 @@ impl Copies {
         self.shift = SimDuration::from_ns(shift as u64);
         self.before = self.made;
         self.ids.clear();
+        self.kept = LookupMap::new();
         self.source = TraceSource::open(&self.trace)?;
         Ok(())
     }
@@ -172,7 +200,16 @@ impl Copies {
                 Content::Pieces(pieces)
             }
         };
-        Ok(RequestSpec { id, arrival, content, output: self.segment(request.output), ..request })
+        let output = self.segment(request.output);
+        let copy = u64::from(self.copy) << NAME_BITS;
+        let turn = request.turn.map(|mut turn| {
+            let again = |name: &mut Name| name.0 |= copy;
+            turn.session.iter_mut().for_each(again);
+            turn.name.iter_mut().for_each(again);
+            turn.wait_for.iter_mut().flatten().for_each(again);
+            turn
+        });
+        Ok(RequestSpec { id, arrival, content, output, turn, ..request })
     }
 
     /// What a segment of the trace is called in this copy.

@@ -15,7 +15,8 @@ use serde::Serialize;
 use super::arrivals::Arrivals;
 use super::lengths::Length;
 use super::lengths::config::LengthConfig;
-use super::request::{Content, Piece, RequestSpec, Segment};
+use super::request::{Content, Piece, RequestSpec, Segment, Turn};
+use super::sessions::config::SessionsConfig;
 use super::source::{RequestSource, SourceDescription, TraceCounts};
 use super::trace::TraceError;
 use super::trace::config::TraceConfig;
@@ -32,6 +33,8 @@ pub(crate) struct ReshapedTrace {
     /// Multiplies the time between arrivals.
     stretch: Option<f64>,
     arrivals: Option<Arrivals>,
+    /// Whether these are for requests alone that wait for nobody.
+    starts_only: bool,
     prompt: Option<(Length, Stream)>,
     output: Option<(Length, Stream)>,
     prompt_factor: f64,
@@ -69,10 +72,11 @@ impl ReshapedTrace {
     pub(crate) fn open(config: &TraceConfig, seed: u64) -> Result<Self, TraceError> {
         let reshape = config.reshape.as_deref().cloned().unwrap_or_default();
         let is_changed = config.reshape.is_some();
+        let starts_only = !matches!(config.sessions, None | Some(SessionsConfig::Open(_)));
         // The limit is for what requests are in the end.
         let trace = TraceConfig { max_tokens: None, reshape: None, ..config.clone() };
         let span = if reshape.counts_first() {
-            span_of(Copies::open(&trace, &reshape, seed)?)?
+            span_of(Copies::open(&trace, &reshape, seed)?, starts_only)?
         } else {
             Span { requests: u64::MAX, ..Span::default() }
         };
@@ -86,6 +90,7 @@ impl ReshapedTrace {
             copies: Copies::open(&trace, &reshape, seed)?,
             is_changed,
             stretch,
+            starts_only,
             arrivals: arrivals.map(|config| Arrivals::new(config, span.requests, seed, "trace")),
             prompt: length(&reshape.prompt_tokens, "trace.prompt_tokens")?,
             output: length(&reshape.output_tokens, "trace.output_tokens")?,
@@ -149,7 +154,7 @@ impl RequestSource for ReshapedTrace {
             self.spent = self.next.is_none();
         }
         match (&self.next, &self.arrivals) {
-            (Some(_), Some(arrivals)) => {
+            (Some(next), Some(arrivals)) if is_for(next, self.starts_only) => {
                 Ok(arrivals.next().map_err(|e| e.within("workload.trace.reshape"))?)
             }
             (next, _) => Ok(next.as_ref().map(|request| request.arrival)),
@@ -159,10 +164,16 @@ impl RequestSource for ReshapedTrace {
     fn take(&mut self) -> RequestSpec {
         let arrival = self.next_arrival().ok().flatten().expect("the caller asks first");
         let request = self.next.take().expect("the caller asks for the next arrival first");
-        if let Some(arrivals) = &mut self.arrivals {
+        let Some(arrivals) = &mut self.arrivals else { return request };
+        if is_for(&request, self.starts_only) {
             arrivals.take();
         }
-        RequestSpec { arrival, ..request }
+        let turn = request.turn.map(|turn| Box::new(Turn { lacks_arrival: false, ..*turn }));
+        RequestSpec { arrival, turn, ..request }
+    }
+
+    fn class_names(&self) -> &[String] {
+        self.copies.source().class_names()
     }
 
     fn follows_ends(&self) -> bool {
@@ -176,11 +187,16 @@ impl RequestSource for ReshapedTrace {
     }
 }
 
+/// Whether arrivals, perhaps for starts alone, are for `request`.
+fn is_for(request: &RequestSpec, starts_only: bool) -> bool {
+    !starts_only || request.turn.as_ref().is_none_or(|turn| turn.is_start)
+}
+
 /// Reads to the end.
-fn span_of(mut copies: Copies) -> Result<Span, TraceError> {
+fn span_of(mut copies: Copies, starts_only: bool) -> Result<Span, TraceError> {
     let mut span = Span::default();
     while let Some(request) = copies.next()? {
-        span.requests += 1;
+        span.requests += u64::from(is_for(&request, starts_only));
         span.first.get_or_insert(request.arrival);
         span.last = request.arrival;
     }

@@ -147,6 +147,7 @@ impl RequestSource for SyntheticSource {
             content,
             output: Segment::Output(id),
             line: 0,
+            turn: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! APEX: JSON lines with nanoseconds, prompt tokens and output tokens. Prompts have no identity.
 
+use super::config::TraceConfig;
 use super::json_rows::{JsonRows, has_fields};
 use super::lines::Lines;
 use super::stamp::NANOSECONDS;
@@ -22,8 +23,8 @@ pub(super) struct Apex(JsonRows);
 
 impl Apex {
     /// Reads `lines`.
-    pub(super) fn new(lines: Lines) -> Self {
-        Self(JsonRows::new(lines, &[STAMP, PROMPT, OUTPUT]))
+    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
+        Self(JsonRows::new(lines, &[STAMP, PROMPT, OUTPUT], config))
     }
 }
 

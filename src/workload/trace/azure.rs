@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
+use super::config::TraceConfig;
 use super::lines::Lines;
 use super::table::{Column, Table, cells, required};
 use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
@@ -34,8 +35,8 @@ impl Azure {
     ///
     /// # Errors
     /// There is no header, or it lacks a column or has it twice.
-    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
-        Table::open(lines, &COLUMNS).map(Self)
+    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
+        Table::open(lines, &COLUMNS, config).map(Self)
     }
 }
 
@@ -88,7 +89,8 @@ mod tests {
     const HEADER: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n";
 
     fn open(text: &str) -> Result<Azure, TraceError> {
-        Azure::new(Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?)
+        let lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
+        Azure::new(lines, &TraceConfig::default())
     }
 
     fn read(text: &str) -> Result<Vec<Row>, TraceError> {

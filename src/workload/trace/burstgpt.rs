@@ -4,17 +4,25 @@
 //! counts them. Older files lack the columns of sessions and of the time elapsed. Prompts have no
 //! identity.
 
-use super::TraceError;
+use super::config::TraceConfig;
 use super::lines::Lines;
 use super::stamp::SECONDS;
-use super::table::{Column, PlainRows, Table, cells, required};
+use super::table::{Column, PlainRows, Table, cells, required, tie};
+use super::{RowTurn, TraceError};
 
 /// How a trace of this format starts, for people.
 pub(super) const STARTS_WITH: &str =
     "`Timestamp,...,Request tokens,Response tokens` (BurstGPT CSV)";
 
-const COLUMNS: [Column; 3] =
-    [required("Timestamp"), required("Request tokens"), required("Response tokens")];
+const COLUMNS: [Column; 5] = [
+    required("Timestamp"),
+    required("Request tokens"),
+    required("Response tokens"),
+    tie("Session ID"),
+    tie("Elapsed time"),
+];
+const SESSION: usize = 3;
+const ELAPSED: usize = 4;
 
 /// Whether `line` can be the first of a trace in this format.
 pub(super) fn recognises(line: &str) -> bool {
@@ -25,8 +33,14 @@ pub(super) fn recognises(line: &str) -> bool {
 ///
 /// # Errors
 /// There is no header, or it lacks a column or has it twice.
-pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
-    Ok(PlainRows::new(Table::open(lines, &COLUMNS)?, SECONDS))
+pub(super) fn open(lines: Lines, config: &TraceConfig) -> Result<PlainRows, TraceError> {
+    let rows = PlainRows::new(Table::open(lines, &COLUMNS, config)?, SECONDS);
+    Ok(rows.with_turns(|record| {
+        let elapsed = |cell: &str| SECONDS.of_text(cell);
+        let service = record.parsed_if_any(ELAPSED, SECONDS.accepted, elapsed)?;
+        let session = record.text(SESSION);
+        Ok(session.map(|s| RowTurn { session: Some(s), service, ..RowTurn::default() }))
+    }))
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 use crate::base::time::SimTime;
+use crate::workload::arrivals::config::ArrivalsConfig;
 use crate::workload::reshape::config::ReshapeConfig;
+use crate::workload::sessions::config::SessionsConfig;
 
 /// Nanoseconds in a second.
 const NS_PER_S: f64 = 1e9;
@@ -46,6 +48,11 @@ pub(crate) struct TraceConfig {
     /// request asks for exactly its recorded output.
     #[schemars(range(min = 1))]
     pub(crate) max_tokens: Option<u32>,
+    /// Who follows whom. Absent: every row arrives by its stamp.
+    pub(crate) sessions: Option<SessionsConfig>,
+    /// The field or column whose text is the class of a request; absent: `class` in servesim's own
+    /// formats, none in others.
+    pub(crate) class_field: Option<String>,
     /// Changes to the requests before they are replayed.
     pub(crate) reshape: Option<Box<ReshapeConfig>>,
 }
@@ -63,6 +70,8 @@ impl Default for TraceConfig {
             sort_window_s: 60.0,
             ties: Ties::Content,
             max_tokens: None,
+            sessions: None,
+            class_field: None,
             reshape: None,
         }
     }
@@ -77,6 +86,9 @@ pub(crate) enum TraceFormat {
     Auto,
     /// JSON lines with `timestamp` (ms), `input_length`, `output_length` and `hash_ids`.
     Mooncake,
+    /// As `mooncake`, but the rows of a session say only what they add to the prompt and output before;
+    /// never told by its first line.
+    MooncakeDelta,
     /// CSV with the columns `TIMESTAMP`, `ContextTokens` and `GeneratedTokens`.
     Azure,
     /// CSV with `Timestamp` (s), `Request tokens` and `Response tokens`.
@@ -168,7 +180,31 @@ impl TraceConfig {
         if self.max_tokens == Some(0) {
             return refuse("max_tokens", &0, "an integer from 1 to 4294967295, or none");
         }
+        if let Some(sessions) = &self.sessions {
+            sessions.validate().map_err(|e| e.within("sessions"))?;
+        }
+        if self.class_field.as_deref() == Some("") {
+            return refuse("class_field", &"empty", "the name of a field or column, or none");
+        }
         self.window.map_or(Ok(()), |window| window.validate().map_err(|e| e.within("window")))
+    }
+
+    /// Checks what following sessions needs.
+    ///
+    /// # Errors
+    /// The trace can be read only once, or its arrivals follow from ends already.
+    pub(crate) fn check_sessions(&self) -> Result<(), ConfigError> {
+        let Some(_) = &self.sessions else { return Ok(()) };
+        if self.path.as_os_str() == "-" {
+            let accepted = "none for the standard input, which can be read only once";
+            return Err(ConfigError::new("sessions", "set", accepted));
+        }
+        let arrivals = self.reshape.as_ref().and_then(|reshape| reshape.arrivals.as_ref());
+        if matches!(arrivals, Some(ArrivalsConfig::ClosedLoop(_))) {
+            let accepted = "none beside `sessions`: `sessions.closed` has the users";
+            return Err(ConfigError::new("reshape.arrivals.closed_loop", "set", accepted));
+        }
+        Ok(())
     }
 }
 

@@ -201,6 +201,47 @@ pub enum TraceError {
         file: &'static str,
     },
 
+    /// A session begins with a row that has no stamp.
+    #[error(
+        "{path}:{line}: a session begins without a stamp, expected one; say how many users begin sessions \
+         (`sessions.closed`), or when sessions begin (`reshape.arrivals`)",
+        path = .path.display()
+    )]
+    NoStart {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+    },
+
+    /// Requests wait for each other in a circle.
+    #[error("{path}:{line}: the request waits for itself, by way of others", path = .path.display())]
+    Circle {
+        /// The trace.
+        path: PathBuf,
+        /// The line of one of them.
+        line: u64,
+    },
+
+    /// A workload that is read twice was another one the second time.
+    #[error("{path}: changed while it was read", path = .path.display())]
+    Changed {
+        /// The trace.
+        path: PathBuf,
+    },
+
+    /// A pause ends after the latest instant there is.
+    #[error(
+        "{path}: a request follows another one at {s} s, expected arrivals within 100 years",
+        path = .path.display()
+    )]
+    TooLate {
+        /// The trace.
+        path: PathBuf,
+        /// Its arrival.
+        s: f64,
+    },
+
     /// The trace holds no request.
     #[error("{path}: no rows, expected at least one request", path = .path.display())]
     Empty {

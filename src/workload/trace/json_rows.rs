@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value};
 
+use super::config::TraceConfig;
 use super::lines::{Line, Lines};
 use super::mooncake::{content, show};
 use super::stamp::{SECONDS, Unit};
 use super::table::TOKENS;
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::base::hint::nearest;
 
 /// A trace of JSON objects, one a line.
@@ -17,13 +18,25 @@ pub(super) struct JsonRows {
     lines: Lines,
     /// The fields that the reader uses.
     known: &'static [&'static str],
+    /// Those that tie rows to each other, where that is wanted.
+    ties: &'static [&'static str],
+    /// The field of the class.
+    class: Option<String>,
     ignored: IgnoredFields,
 }
 
 impl JsonRows {
     /// Reads `lines`, of which the fields in `known` are used.
-    pub(super) fn new(lines: Lines, known: &'static [&'static str]) -> Self {
-        Self { lines, known, ignored: IgnoredFields::default() }
+    pub(super) fn new(lines: Lines, known: &'static [&'static str], config: &TraceConfig) -> Self {
+        let class = config.class_field.clone();
+        Self { lines, known, ties: &[], class, ignored: IgnoredFields::default() }
+    }
+
+    /// The same lines, of which these fields tie rows to each other. They are used where `config` wants
+    /// that.
+    #[must_use]
+    pub(super) fn tied(self, ties: &'static [&'static str], config: &TraceConfig) -> Self {
+        Self { ties: if config.sessions.is_some() { ties } else { &[] }, ..self }
     }
 
     /// The next row, or `None` at the end.
@@ -35,10 +48,14 @@ impl JsonRows {
             return Ok(None);
         };
         let fields = object(&line)?;
-        for name in fields.keys().filter(|name| !self.known.contains(&name.as_str())) {
-            self.ignored.add(name);
+        for name in fields.keys().map(String::as_str) {
+            let is_class = self.class.as_deref() == Some(name);
+            if !is_class && !self.known.contains(&name) && !self.ties.contains(&name) {
+                self.ignored.add(name);
+            }
         }
-        Ok(Some(JsonRow { line, fields, known: self.known }))
+        let class = self.class.as_deref();
+        Ok(Some(JsonRow { line, fields, known: self.known, class, follows: !self.ties.is_empty() }))
     }
 
     /// Fields that rows have had so far and that are not used.
@@ -52,9 +69,26 @@ pub(super) struct JsonRow<'a> {
     pub(super) line: Line<'a>,
     pub(super) fields: Map<String, Value>,
     known: &'static [&'static str],
+    class: Option<&'a str>,
+    /// Whether it may say what it follows.
+    pub(super) follows: bool,
 }
 
 impl JsonRow<'_> {
+    /// What its class is called.
+    pub(super) fn class(&self) -> Option<Box<str>> {
+        self.text(self.class?).map(String::into_boxed_str)
+    }
+
+    /// The text of a field that may hold any single value; nothing where it is absent or `null`.
+    pub(super) fn text(&self, field: &str) -> Option<String> {
+        match self.fields.get(field)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            value => Some(value.to_string()),
+        }
+    }
+
     /// A number of tokens.
     ///
     /// # Errors
@@ -174,12 +208,28 @@ const HASHED: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_i
 pub(super) struct HashedRows {
     rows: JsonRows,
     block_tokens: u32,
+    turn: Turn,
 }
 
+/// What a row says of what it follows.
+type Turn = fn(&JsonRow<'_>) -> Result<Option<RowTurn>, TraceError>;
+
 impl HashedRows {
-    /// Reads `lines`, whose ids name so many tokens.
-    pub(super) fn new(lines: Lines, block_tokens: u32) -> Self {
-        Self { rows: JsonRows::new(lines, &HASHED), block_tokens }
+    /// Reads `lines`, whose ids name so many tokens unless `config` says otherwise.
+    pub(super) fn new(lines: Lines, block_tokens: u32, config: &TraceConfig) -> Self {
+        let block_tokens = config.hash_block_tokens.unwrap_or(block_tokens);
+        Self { rows: JsonRows::new(lines, &HASHED, config), block_tokens, turn: |_| Ok(None) }
+    }
+
+    /// The same rows, which `ties` tie to each other.
+    #[must_use]
+    pub(super) fn with_turns(
+        self,
+        ties: &'static [&'static str],
+        turn: Turn,
+        config: &TraceConfig,
+    ) -> Self {
+        Self { rows: self.rows.tied(ties, config), turn, ..self }
     }
 }
 
@@ -197,6 +247,10 @@ impl RowReader for HashedRows {
         );
         if let Some(ids) = row.ids(ids)? {
             read.content = content(&row.line, &ids, read.prompt_tokens, self.block_tokens)?;
+        }
+        read.class = row.class();
+        if row.follows {
+            read.turn = (self.turn)(&row)?.map(Box::new);
         }
         Ok(Some(read))
     }

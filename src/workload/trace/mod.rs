@@ -29,6 +29,7 @@ mod stamp;
 mod table;
 #[cfg(test)]
 mod testing;
+mod turns;
 pub(crate) mod validate;
 mod vidur;
 mod vllm_bench;
@@ -42,6 +43,7 @@ pub use error::TraceError;
 use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
 use self::lines::Lines;
 use self::order::SortWindow;
+use self::turns::{CLASSES_MAX, Classes, Links, Turns};
 use super::request::{Content, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
 use crate::base::config::short;
@@ -62,6 +64,30 @@ struct Row {
     /// The limit it asks for, where the format records one; else its output.
     max_tokens: Option<u32>,
     content: Content,
+    /// What it follows, where the configuration follows sessions and the row says any of it.
+    turn: Option<Box<RowTurn>>,
+    /// The class it names.
+    class: Option<Box<str>>,
+}
+
+/// What a row of a session, or of a graph of calls, says of what it follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RowTurn {
+    session: Option<String>,
+    /// What requests that wait for it call it.
+    name: Option<String>,
+    /// Those it waits for, in the place of the one before it in its session.
+    wait_for: Option<Vec<String>>,
+    /// Nanoseconds from the end of what it follows to its own start, where that is recorded.
+    delay: Option<i128>,
+    /// Nanoseconds for which the recorded service worked on it, where that is recorded.
+    service: Option<i128>,
+    /// Whether it has no stamp of its own: it is given that of the latest row.
+    lacks_stamp: bool,
+    /// Whether what it waits for may lie before the trace.
+    may_dangle: bool,
+    /// Whether its prompt and lengths say only what it adds to the request before it in its session.
+    continues: bool,
 }
 
 impl Row {
@@ -75,6 +101,8 @@ impl Row {
             priority: 0,
             max_tokens: None,
             content: Content::Private,
+            turn: None,
+            class: None,
         }
     }
 }
@@ -105,6 +133,8 @@ struct FormatFacts {
     hash_block_tokens: Option<u32>,
     /// Whether the order of rows in the file is a part of what it says.
     is_ordered: bool,
+    /// The field or column that says what requests are called.
+    name_field: &'static str,
 }
 
 impl FormatFacts {
@@ -116,6 +146,7 @@ impl FormatFacts {
             stamps_are_dates: false,
             hash_block_tokens: None,
             is_ordered: false,
+            name_field: "request_id",
         }
     }
 }
@@ -135,7 +166,7 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 12] = [
+const READERS: [ReaderEntry; 13] = [
     ReaderEntry {
         format: TraceFormat::VllmBench,
         starts_with: vllm_bench::STARTS_WITH,
@@ -158,13 +189,13 @@ const READERS: [ReaderEntry; 12] = [
         format: TraceFormat::Apex,
         starts_with: apex::STARTS_WITH,
         recognises: apex::recognises,
-        open: |lines, _| Ok(Box::new(apex::Apex::new(lines))),
+        open: |lines, config| Ok(Box::new(apex::Apex::new(lines, config))),
     },
     ReaderEntry {
         format: TraceFormat::Jsonl,
         starts_with: own::JSON_STARTS_WITH,
         recognises: own::recognises_json,
-        open: |lines, _| Ok(Box::new(own::OwnJson::new(lines))),
+        open: |lines, config| Ok(Box::new(own::OwnJson::new(lines, config))),
     },
     ReaderEntry {
         format: TraceFormat::Mooncake,
@@ -173,34 +204,40 @@ const READERS: [ReaderEntry; 12] = [
         open: |lines, config| Ok(Box::new(mooncake::Mooncake::new(lines, config))),
     },
     ReaderEntry {
+        format: TraceFormat::MooncakeDelta,
+        starts_with: "",
+        recognises: |_| false,
+        open: |lines, config| Ok(Box::new(mooncake::Mooncake::of_additions(lines, config)?)),
+    },
+    ReaderEntry {
         format: TraceFormat::Csv,
         starts_with: own::CSV_STARTS_WITH,
         recognises: own::recognises_csv,
-        open: |lines, _| Ok(Box::new(own::OwnCsv::new(lines)?)),
+        open: |lines, config| Ok(Box::new(own::OwnCsv::new(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::Azure,
         starts_with: azure::STARTS_WITH,
         recognises: azure::recognises,
-        open: |lines, _| Ok(Box::new(azure::Azure::new(lines)?)),
+        open: |lines, config| Ok(Box::new(azure::Azure::new(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::BurstGpt,
         starts_with: burstgpt::STARTS_WITH,
         recognises: burstgpt::recognises,
-        open: |lines, _| Ok(Box::new(burstgpt::open(lines)?)),
+        open: |lines, config| Ok(Box::new(burstgpt::open(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::Splitwise,
         starts_with: splitwise::STARTS_WITH,
         recognises: splitwise::recognises,
-        open: |lines, _| Ok(Box::new(splitwise::open(lines)?)),
+        open: |lines, config| Ok(Box::new(splitwise::open(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::Vidur,
         starts_with: vidur::STARTS_WITH,
         recognises: vidur::recognises,
-        open: |lines, _| Ok(Box::new(vidur::open(lines)?)),
+        open: |lines, config| Ok(Box::new(vidur::open(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::VllmTimedTrace,
@@ -254,6 +291,10 @@ pub(crate) struct TraceSource {
     from: i128,
     to: Option<i128>,
     counts: TraceCounts,
+    /// Who follows whom, where that is wanted.
+    turns: Turns,
+    links: Links,
+    classes: Classes,
     /// The request that comes next, once it has been asked for.
     next: Option<RequestSpec>,
     /// Whether the last request has been read, or an error was met.
@@ -278,7 +319,8 @@ impl TraceSource {
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
-        let ties = if rows.facts().is_ordered { Ties::File } else { config.ties };
+        let is_ordered = rows.facts().is_ordered || config.sessions.is_some();
+        let ties = if is_ordered { Ties::File } else { config.ties };
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -293,6 +335,9 @@ impl TraceSource {
             from: ns_of_s(window.from_s).unwrap_or(0),
             to: window.to_s.and_then(ns_of_s),
             counts: TraceCounts::default(),
+            turns: Turns::default(),
+            links: Links::default(),
+            classes: Classes::default(),
             next: None,
             spent: false,
         })
@@ -332,12 +377,18 @@ impl TraceSource {
             if let Some(row) = self.sorter.pop_settled() {
                 return Ok(Some(row));
             }
-            let Some(row) = self.rows.next_row()? else {
+            let Some(mut row) = self.rows.next_row()? else {
                 self.counts.read_to_end = true;
+                self.links.finish(&self.path)?;
                 break;
             };
             self.counts.rows_read += 1;
             let line = row.line;
+            if row.turn.as_ref().is_some_and(|turn| turn.lacks_stamp) {
+                row.stamp = self.sorter.latest().unwrap_or(0);
+            }
+            let added = self.links.add(&row);
+            added.map_err(|misfit| misfit.into_error(&self.path, line, &*self.rows))?;
             self.sorter.push(row).map_err(|behind| TraceError::OutOfOrder {
                 path: self.path.clone(),
                 line,
@@ -392,6 +443,25 @@ impl TraceSource {
         let Some(id) = u32::try_from(self.counts.requests).ok().filter(|&id| id < u32::MAX) else {
             return Err(TraceError::TooManyRequests { path: self.path.clone(), line: row.line });
         };
+        let refuse = |field, found: String, accepted: &str| TraceError::Field {
+            path: self.path.clone(),
+            line: row.line,
+            field,
+            found,
+            accepted: accepted.to_owned(),
+            hint: String::new(),
+        };
+        let class = match &row.class {
+            Some(name) => self.classes.number(name).ok_or_else(|| {
+                refuse(
+                    "class",
+                    format!("{name:?}"),
+                    &format!("at most {CLASSES_MAX} different classes"),
+                )
+            })?,
+            None => 0,
+        };
+        let turn = row.turn.map(|turn| Box::new(self.turns.turn(&turn, row.stamp)));
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);
         let max_tokens = self.config.max_tokens.or(row.max_tokens).unwrap_or(row.output_tokens);
@@ -402,10 +472,11 @@ impl TraceSource {
             output_tokens: row.output_tokens.min(max_tokens),
             max_tokens,
             priority: row.priority,
-            class: 0,
+            class,
             content: row.content,
             output: Segment::Output(RequestId(id)),
             line: row.line,
+            turn,
         })
     }
 }
@@ -423,6 +494,10 @@ impl RequestSource for TraceSource {
 
     fn take(&mut self) -> RequestSpec {
         self.next.take().expect("the caller asks for the next arrival first")
+    }
+
+    fn class_names(&self) -> &[String] {
+        self.classes.names()
     }
 }
 

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::config::TraceConfig;
 use super::lines::{Line, Lines};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
+use crate::base::config::ConfigError;
 use crate::base::hint::nearest;
 use crate::workload::request::{Content, Piece, Segment};
 
@@ -42,6 +43,12 @@ enum Key {
     OutputLength,
     HashIds,
     Priority,
+    SessionId,
+    Delay,
+    RequestId,
+    WaitFor,
+    ToolWait,
+    Class,
     Unknown,
 }
 
@@ -52,18 +59,29 @@ struct Field {
     /// Its other public spelling.
     alias: Option<&'static str>,
     is_required: bool,
+    /// Whether it ties rows to each other, so that it is read only where that is wanted.
+    is_tie: bool,
     accepted: &'static str,
     /// Whether a value can be used, judged by the code that reads it.
     accepts: fn(&Value) -> bool,
 }
 
-const FIELDS: [Field; 5] = [
+/// A field that ties rows to each other.
+const fn tie(key: Key, name: &'static str, accepted: &'static str) -> Field {
+    Field { key, name, alias: None, is_required: false, is_tie: true, accepted, accepts: |_| true }
+}
+
+const MILLISECONDS: &str = "a number of milliseconds from 0 to 3153600000000";
+const TEXT: &str = "a text or an integer";
+
+const FIELDS: [Field; 10] = [
     Field {
         key: Key::Timestamp,
         name: "timestamp",
         alias: Some("created_time"),
         is_required: true,
-        accepted: "a number of milliseconds from 0 to 3153600000000",
+        is_tie: false,
+        accepted: MILLISECONDS,
         accepts: |value| Stamp::deserialize(value).is_ok(),
     },
     Field {
@@ -71,6 +89,7 @@ const FIELDS: [Field; 5] = [
         name: "input_length",
         alias: Some("input_tokens"),
         is_required: true,
+        is_tie: false,
         accepted: "an integer from 0 to 4294967295",
         accepts: |value| u32::deserialize(value).is_ok(),
     },
@@ -79,6 +98,7 @@ const FIELDS: [Field; 5] = [
         name: "output_length",
         alias: Some("output_tokens"),
         is_required: true,
+        is_tie: false,
         accepted: "an integer from 0 to 4294967295",
         accepts: |value| u32::deserialize(value).is_ok(),
     },
@@ -87,6 +107,7 @@ const FIELDS: [Field; 5] = [
         name: "hash_ids",
         alias: None,
         is_required: false,
+        is_tie: false,
         accepted: "an array of integers from 0 to 18446744073709551615",
         accepts: |value| IdsSeed(&mut Vec::new()).deserialize(value).is_ok(),
     },
@@ -95,8 +116,30 @@ const FIELDS: [Field; 5] = [
         name: "priority",
         alias: None,
         is_required: false,
+        is_tie: false,
         accepted: "an integer from -2147483648 to 2147483647",
         accepts: |value| Option::<i32>::deserialize(value).is_ok(),
+    },
+    Field {
+        accepts: |value| Option::<Text>::deserialize(value).is_ok(),
+        ..tie(Key::SessionId, "session_id", TEXT)
+    },
+    Field {
+        alias: Some("delay_ms"),
+        accepts: |value| Option::<Stamp>::deserialize(value).is_ok(),
+        ..tie(Key::Delay, "delay", MILLISECONDS)
+    },
+    Field {
+        accepts: |value| Option::<Text>::deserialize(value).is_ok(),
+        ..tie(Key::RequestId, "request_id", TEXT)
+    },
+    Field {
+        accepts: |value| Option::<Vec<Text>>::deserialize(value).is_ok(),
+        ..tie(Key::WaitFor, "wait_for", "an array of texts or integers")
+    },
+    Field {
+        accepts: |value| Option::<Stamp>::deserialize(value).is_ok(),
+        ..tie(Key::ToolWait, "tool_wait_ms", MILLISECONDS)
     },
 ];
 
@@ -106,6 +149,9 @@ const TEXT_FIELDS: [&str; 4] = ["text_input", "messages", "payload", "prompt"];
 /// Reads a Mooncake trace.
 pub(super) struct Mooncake {
     lines: Lines,
+    uses: Uses,
+    /// Whether rows of a session say only what they add to it.
+    continues: bool,
     /// Prompt tokens that one id names.
     block_tokens: u32,
     /// The ids of the current row.
@@ -117,8 +163,36 @@ impl Mooncake {
     /// Reads `lines`.
     pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
         let block_tokens = config.hash_block_tokens.unwrap_or(BLOCK_TOKENS);
-        Self { lines, block_tokens, ids: Vec::new(), ignored: IgnoredFields::default() }
+        Self {
+            lines,
+            uses: Uses { ties: config.sessions.is_some(), class: config.class_field.clone() },
+            continues: false,
+            block_tokens,
+            ids: Vec::new(),
+            ignored: IgnoredFields::default(),
+        }
     }
+
+    /// Reads `lines`, where the rows of a session say only what they add to it.
+    ///
+    /// # Errors
+    /// Sessions are not to be followed.
+    pub(super) fn of_additions(lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
+        if config.sessions.is_none() {
+            let accepted =
+                "`open`, `think` or `closed`: rows of `mooncake_delta` continue each other";
+            return Err(ConfigError::new("workload.trace.sessions", "absent", accepted).into());
+        }
+        Ok(Self { continues: true, ..Self::new(lines, config) })
+    }
+}
+
+/// What is read beside the usual fields.
+struct Uses {
+    /// Fields that tie rows to each other.
+    ties: bool,
+    /// The field of the class.
+    class: Option<String>,
 }
 
 impl RowReader for Mooncake {
@@ -127,20 +201,29 @@ impl RowReader for Mooncake {
             return Ok(None);
         };
         let mut json = serde_json::Deserializer::from_str(line.text);
-        let seed = RowSeed { ids: &mut self.ids, ignored: &mut self.ignored };
-        let fields = match seed.deserialize(&mut json).and_then(|row| json.end().map(|()| row)) {
+        let seed = RowSeed { ids: &mut self.ids, ignored: &mut self.ignored, uses: &self.uses };
+        let mut fields = match seed.deserialize(&mut json).and_then(|row| json.end().map(|()| row))
+        {
             Ok(fields) => fields,
-            Err(error) => return Err(explain(&line, Some(&error))),
+            Err(error) => return Err(explain(&line, Some(&error), self.uses.ties)),
         };
+        let turn = fields.turn(self.continues);
         let Fields {
-            stamp: Some(Stamp(stamp)),
+            stamp,
             prompt_tokens: Some(prompt_tokens),
             output_tokens: Some(output_tokens),
             priority,
             has_ids,
+            class,
+            ..
         } = fields
         else {
-            return Err(explain(&line, None));
+            return Err(explain(&line, None, self.uses.ties));
+        };
+        let stamp = match (stamp, &turn) {
+            (Some(Stamp(stamp)), _) => stamp,
+            (None, Some(turn)) if turn.lacks_stamp => 0,
+            _ => return Err(explain(&line, None, self.uses.ties)),
         };
         let content = if has_ids {
             content(&line, &self.ids, prompt_tokens, self.block_tokens)?
@@ -148,13 +231,11 @@ impl RowReader for Mooncake {
             Content::Private
         };
         Ok(Some(Row {
-            stamp,
-            line: line.number,
-            prompt_tokens,
-            output_tokens,
             priority: priority.unwrap_or(0),
-            max_tokens: None,
             content,
+            turn: turn.map(Box::new),
+            class: class.map(|Text(class)| class.into()),
+            ..Row::new(stamp, line.number, prompt_tokens, output_tokens)
         }))
     }
 
@@ -209,7 +290,7 @@ pub(super) fn content(
 }
 
 /// What a line that could not be read as a row has wrong; `error` is what the reader stumbled over.
-fn explain(line: &Line<'_>, error: Option<&serde_json::Error>) -> TraceError {
+fn explain(line: &Line<'_>, error: Option<&serde_json::Error>, ties: bool) -> TraceError {
     let malformed = |column, reason: String| TraceError::Json {
         path: line.path.to_owned(),
         line: line.number,
@@ -226,7 +307,7 @@ fn explain(line: &Line<'_>, error: Option<&serde_json::Error>) -> TraceError {
         Ok(_) => return malformed(1, "expected an object".to_owned()),
         Err(error) => return of_error(&error),
     };
-    for field in &FIELDS {
+    for field in FIELDS.iter().filter(|field| ties || !field.is_tie) {
         let alias = field.alias.filter(|&alias| row.contains_key(alias));
         if let Some(alias) = alias
             && row.contains_key(field.name)
@@ -248,7 +329,7 @@ fn explain(line: &Line<'_>, error: Option<&serde_json::Error>) -> TraceError {
         if let TraceError::Field { hint, .. } = &mut refused
             && !row.contains_key(name)
         {
-            *hint = hint_for(field, row.keys());
+            *hint = hint_for(field, ties, row.keys());
         }
         return refused;
     }
@@ -257,15 +338,18 @@ fn explain(line: &Line<'_>, error: Option<&serde_json::Error>) -> TraceError {
 }
 
 /// Where the value of a missing `field` may be, given the names in its row.
-fn hint_for<'a>(field: &Field, names: impl Iterator<Item = &'a String>) -> String {
-    let is_known = |name: &str| FIELDS.iter().any(|f| f.name == name || f.alias == Some(name));
+fn hint_for<'a>(field: &Field, ties: bool, names: impl Iterator<Item = &'a String>) -> String {
+    let uses = |field: &&Field| ties || !field.is_tie;
+    let is_known =
+        |name: &str| FIELDS.iter().filter(uses).any(|f| f.name == name || f.alias == Some(name));
     let strangers: Vec<&str> = names.map(String::as_str).filter(|name| !is_known(name)).collect();
     if let Some(name) = nearest(field.name, strangers.iter().copied()) {
         format!(", did you mean `{name}`?")
     } else if matches!(field.key, Key::Timestamp)
         && strangers.iter().any(|n| n.starts_with("delay"))
     {
-        "; turns that follow an earlier one by `delay` are not supported".to_owned()
+        "; to let turns follow the end of earlier ones, choose `sessions` (`--sessions think`)"
+            .to_owned()
     } else if matches!(field.key, Key::InputLength)
         && let Some(text) = strangers.iter().find(|name| TEXT_FIELDS.contains(name))
     {
@@ -336,12 +420,71 @@ struct Fields {
     priority: Option<i32>,
     /// Whether there are ids, be they none.
     has_ids: bool,
+    session: Option<Text>,
+    delay: Option<Stamp>,
+    name: Option<Text>,
+    wait_for: Option<Vec<Text>>,
+    tool_wait: Option<Stamp>,
+    class: Option<Text>,
+}
+
+impl Fields {
+    /// What the row says of what it follows, if anything.
+    fn turn(&mut self, continues: bool) -> Option<RowTurn> {
+        let text = |Text(text)| text;
+        let delay = match (self.delay, self.tool_wait) {
+            (None, None) => None,
+            (a, b) => Some(a.map_or(0, |Stamp(ns)| ns) + b.map_or(0, |Stamp(ns)| ns)),
+        };
+        let turn = RowTurn {
+            session: self.session.take().map(text),
+            name: self.name.take().map(text),
+            wait_for: self.wait_for.take().map(|all| all.into_iter().map(text).collect()),
+            delay,
+            lacks_stamp: self.stamp.is_none(),
+            continues,
+            ..RowTurn::default()
+        };
+        let is_tied = turn.session.is_some() || turn.name.is_some() || turn.wait_for.is_some();
+        is_tied.then_some(turn)
+    }
+}
+
+/// A name, as text or as a number.
+#[derive(Clone)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(TEXT)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
 }
 
 /// Reads a row: its ids into `ids`, the names of what it does not use into `ignored`.
 struct RowSeed<'a> {
     ids: &'a mut Vec<u64>,
     ignored: &'a mut IgnoredFields,
+    uses: &'a Uses,
 }
 
 impl<'de> DeserializeSeed<'de> for RowSeed<'_> {
@@ -362,7 +505,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
         let mut fields = Fields::default();
         let mut seen = [false; FIELDS.len()];
-        while let Some(key) = map.next_key_seed(KeySeed(self.ignored))? {
+        while let Some((key, is_class)) = map.next_key_seed(KeySeed(self.ignored, self.uses))? {
             if let Some(seen) = seen.get_mut(key as usize)
                 && std::mem::replace(seen, true)
             {
@@ -374,6 +517,18 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
                 Key::OutputLength => fields.output_tokens = Some(map.next_value()?),
                 Key::HashIds => fields.has_ids = map.next_value_seed(IdsSeed(self.ids))?,
                 Key::Priority => fields.priority = map.next_value()?,
+                Key::SessionId => {
+                    fields.session = map.next_value()?;
+                    // Whose session it is may be the class as well.
+                    if is_class {
+                        fields.class.clone_from(&fields.session);
+                    }
+                }
+                Key::Delay => fields.delay = map.next_value()?,
+                Key::RequestId => fields.name = map.next_value()?,
+                Key::WaitFor => fields.wait_for = map.next_value()?,
+                Key::ToolWait => fields.tool_wait = map.next_value()?,
+                Key::Class => fields.class = map.next_value()?,
                 Key::Unknown => map.next_value::<IgnoredAny>().map(drop)?,
             }
         }
@@ -381,33 +536,39 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
     }
 }
 
-/// Tells the key of a field, and notes the names of unknown ones.
-struct KeySeed<'a>(&'a mut IgnoredFields);
+/// Tells the key of a field and whether it is the class, and notes the names of unknown ones.
+struct KeySeed<'a>(&'a mut IgnoredFields, &'a Uses);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = Key;
+    type Value = (Key, bool);
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(Key, bool), D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
 impl Visitor<'_> for KeySeed<'_> {
-    type Value = Key;
+    type Value = (Key, bool);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a field name")
     }
 
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<Key, E> {
-        let named = |field: &&Field| field.name == name || field.alias == Some(name);
-        Ok(FIELDS.iter().find(named).map_or_else(
-            || {
-                self.0.add(name);
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<(Key, bool), E> {
+        let Self(ignored, uses) = self;
+        let is_class = uses.class.as_deref() == Some(name);
+        let named = |field: &&Field| {
+            (field.name == name || field.alias == Some(name)) && (uses.ties || !field.is_tie)
+        };
+        let key = match FIELDS.iter().find(named) {
+            Some(field) => field.key,
+            None if is_class => Key::Class,
+            None => {
+                ignored.add(name);
                 Key::Unknown
-            },
-            |field| field.key,
-        ))
+            }
+        };
+        Ok((key, is_class))
     }
 }
 
@@ -490,13 +651,8 @@ mod tests {
     fn a_row_is_whole_blocks_and_a_tail() {
         let text = r#"{"timestamp": 27482, "input_length": 1025, "output_length": 52, "hash_ids": [46, 47, 5]}"#;
         let expected = Row {
-            stamp: 27_482_000_000,
-            line: 1,
-            prompt_tokens: 1025,
-            output_tokens: 52,
-            priority: 0,
-            max_tokens: None,
             content: Content::Pieces(vec![named(46), named(47), tail(5, 1)]),
+            ..Row::new(27_482_000_000, 1, 1025, 52)
         };
         assert_eq!(read(text), [expected]);
     }
@@ -511,15 +667,7 @@ mod tests {
     fn both_spellings_of_the_fields_are_read() {
         let usual = r#"{"timestamp": 1, "input_length": 2, "output_length": 3, "priority": -4}"#;
         let other = r#"{"output_tokens": 3, "priority": -4, "input_tokens": 2, "created_time": 1}"#;
-        let row = Row {
-            stamp: 1_000_000,
-            line: 1,
-            prompt_tokens: 2,
-            output_tokens: 3,
-            priority: -4,
-            max_tokens: None,
-            content: Content::Private,
-        };
+        let row = Row { priority: -4, ..Row::new(1_000_000, 1, 2, 3) };
         assert_eq!(read(usual), read(other));
         assert_eq!(read(usual), [row]);
     }
@@ -568,7 +716,8 @@ mod tests {
         assert_eq!(
             refused(r#"{"session_id": "a", "delay": 5, "input_length": 9, "output_length": 1}"#),
             "t:1: `timestamp` is missing, expected a number of milliseconds from 0 to \
-             3153600000000; turns that follow an earlier one by `delay` are not supported"
+             3153600000000; to let turns follow the end of earlier ones, choose `sessions` \
+             (`--sessions think`)"
         );
     }
 

@@ -59,6 +59,11 @@ impl SortWindow {
         self.rows.pop().map(|Reverse(ranked)| ranked.row)
     }
 
+    /// The latest stamp read.
+    pub(super) const fn latest(&self) -> Option<i128> {
+        self.latest
+    }
+
     /// Rows held.
     pub(super) fn len(&self) -> usize {
         self.rows.len()

@@ -10,11 +10,12 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::config::TraceConfig;
 use super::json_rows::{JsonRows, as_u32, has_fields};
 use super::lines::{Line, Lines};
 use super::stamp::{MILLISECONDS, NANOSECONDS, Unit};
-use super::table::{Column, TOKENS, Table, cells, optional, required};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::table::{Column, TOKENS, Table, cells, optional, required, tie};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
 
 /// How a trace in CSV starts, for people.
@@ -26,7 +27,7 @@ pub(super) const JSON_STARTS_WITH: &str =
     "`{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines)";
 
 /// The columns, and the fields of a JSON object.
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 12] = [
     optional(ARRIVAL_NS),
     optional(ARRIVAL_MS),
     required(PROMPT),
@@ -34,8 +35,14 @@ const COLUMNS: [Column; 7] = [
     optional(MAX),
     optional(PRIORITY),
     optional(CONTENT),
+    tie(SESSION),
+    tie(REQUEST),
+    tie(WAIT_FOR),
+    tie(DELAY_NS),
+    tie(DELAY_MS),
 ];
 const FIELDS: [&str; 7] = [ARRIVAL_NS, ARRIVAL_MS, PROMPT, OUTPUT, MAX, PRIORITY, CONTENT];
+const TIES: [&str; 5] = [SESSION, REQUEST, WAIT_FOR, DELAY_NS, DELAY_MS];
 const ARRIVAL_NS: &str = "arrival_ns";
 const ARRIVAL_MS: &str = "arrival_ms";
 const PROMPT: &str = "prompt_tokens";
@@ -43,6 +50,13 @@ const OUTPUT: &str = "output_tokens";
 const MAX: &str = "max_tokens";
 const PRIORITY: &str = "priority";
 const CONTENT: &str = "content";
+const SESSION: &str = "session";
+const REQUEST: &str = "request";
+const WAIT_FOR: &str = "wait_for";
+const DELAY_NS: &str = "delay_ns";
+const DELAY_MS: &str = "delay_ms";
+/// The field of the class, unless another one is named.
+const CLASS: &str = "class";
 
 const PRIORITIES: &str = "an integer from -2147483648 to 2147483647";
 const PIECES: &str = "pieces such as `7:512 8:512 9~100`";
@@ -73,8 +87,8 @@ impl OwnCsv {
     ///
     /// # Errors
     /// There is no header, or it lacks a column or has it twice.
-    pub(super) fn new(lines: Lines) -> Result<Self, TraceError> {
-        let table = Table::open(lines, &COLUMNS)?;
+    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
+        let table = Table::open(lines, &COLUMNS, &with_class(config))?;
         if !table.has(0) && !table.has(1) {
             let path = table.path().to_owned();
             return Err(TraceError::NoArrivals { path, column: ARRIVAL_NS });
@@ -106,6 +120,14 @@ impl RowReader for OwnCsv {
         if let Some(pieces) = record.parsed_if_any(6, PIECES, parse_pieces)? {
             row.content = content(&record.line, pieces, row.prompt_tokens)?;
         }
+        row.class = record.class();
+        let delay = match record
+            .parsed_if_any(10, NANOSECONDS.accepted, |c| NANOSECONDS.of_text(c))?
+        {
+            Some(ns) => Some(ns),
+            None => record.parsed_if_any(11, MILLISECONDS.accepted, |c| MILLISECONDS.of_text(c))?,
+        };
+        row.turn = turn(record.text(7), record.text(8), record.text(9), delay);
         Ok(Some(row))
     }
 
@@ -113,6 +135,7 @@ impl RowReader for OwnCsv {
         let unit = self.unit();
         FormatFacts {
             is_ordered: true,
+            name_field: REQUEST,
             ..FormatFacts::new(COLUMNS[self.stamp_column].name, unit.name)
         }
     }
@@ -135,8 +158,9 @@ pub(super) struct OwnJson {
 
 impl OwnJson {
     /// Reads `lines`.
-    pub(super) fn new(lines: Lines) -> Self {
-        Self { rows: JsonRows::new(lines, &FIELDS), stamp_field: ARRIVAL_NS }
+    pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
+        let rows = JsonRows::new(lines, &FIELDS, &with_class(config)).tied(&TIES, config);
+        Self { rows, stamp_field: ARRIVAL_NS }
     }
 }
 
@@ -172,12 +196,27 @@ impl RowReader for OwnJson {
         if let Some(pieces) = row.optional(CONTENT, PIECES, pieces)? {
             read.content = content(&row.line, pieces, read.prompt_tokens)?;
         }
+        read.class = row.class();
+        if row.follows {
+            let time = |field, unit: Unit| row.optional(field, unit.accepted, |v| unit.of_value(v));
+            let delay = match time(DELAY_NS, NANOSECONDS)? {
+                Some(ns) => Some(ns),
+                None => time(DELAY_MS, MILLISECONDS)?,
+            };
+            let all = [SESSION, REQUEST, WAIT_FOR].map(|field| row.text(field));
+            let [session, name, wait_for] = all;
+            read.turn = turn(session, name, wait_for, delay);
+        }
         Ok(Some(read))
     }
 
     fn facts(&self) -> FormatFacts {
         let unit = if self.stamp_field == ARRIVAL_MS { MILLISECONDS } else { NANOSECONDS };
-        FormatFacts { is_ordered: true, ..FormatFacts::new(self.stamp_field, unit.name) }
+        FormatFacts {
+            is_ordered: true,
+            name_field: REQUEST,
+            ..FormatFacts::new(self.stamp_field, unit.name)
+        }
     }
 
     fn show_stamp(&self, stamp: i128) -> String {
@@ -192,6 +231,25 @@ impl RowReader for OwnJson {
     fn ignored(&self) -> &IgnoredFields {
         self.rows.ignored()
     }
+}
+
+/// `config`, with the class where these formats have it.
+fn with_class(config: &TraceConfig) -> TraceConfig {
+    let class_field = config.class_field.clone().or_else(|| Some(CLASS.to_owned()));
+    TraceConfig { class_field, ..config.clone() }
+}
+
+/// What a row follows; `wait_for` are names with blanks between them.
+fn turn(
+    session: Option<String>,
+    name: Option<String>,
+    wait_for: Option<String>,
+    delay: Option<i128>,
+) -> Option<Box<RowTurn>> {
+    let wait_for =
+        wait_for.map(|names| names.split_ascii_whitespace().map(str::to_owned).collect());
+    let is_tied = session.is_some() || name.is_some() || wait_for.is_some();
+    is_tied.then(|| Box::new(RowTurn { session, name, wait_for, delay, ..RowTurn::default() }))
 }
 
 /// Pieces as text; `None` if they are not.
@@ -274,8 +332,9 @@ mod tests {
     #[test]
     fn milliseconds_are_read_as_well() {
         let csv = "class,output_tokens,arrival_ms,prompt_tokens\nchat,2,1.5,3\n";
-        assert_eq!(rows(Auto, csv), [Row::new(1_500_000, 2, 3, 2)]);
-        assert_eq!(ignored(Csv, csv).0, ["class"]);
+        let row = Row { class: Some("chat".into()), ..Row::new(1_500_000, 2, 3, 2) };
+        assert_eq!(rows(Auto, csv), [row]);
+        assert_eq!(ignored(Csv, &csv.replace("class", "kind")).0, ["kind"]);
         let json = "{\"arrival_ms\": 1.5, \"prompt_tokens\": 3, \"output_tokens\": 2}";
         assert_eq!(rows(Auto, json), [Row::new(1_500_000, 1, 3, 2)]);
     }

@@ -4,6 +4,9 @@
 //! shared only behind a shared prefix: the ids need no chaining to be read right. Turns of a chat are
 //! rows of their own; what `parent_chat_id` ties together also shows in the ids.
 
+use serde_json::Value;
+
+use super::RowTurn;
 use super::config::TraceConfig;
 use super::json_rows::{HashedRows, has_fields};
 use super::lines::Lines;
@@ -21,7 +24,22 @@ pub(super) fn recognises(line: &str) -> bool {
 
 /// Reads a Qwen-Bailian trace.
 pub(super) fn open(lines: Lines, config: &TraceConfig) -> HashedRows {
-    HashedRows::new(lines, config.hash_block_tokens.unwrap_or(BLOCK_TOKENS))
+    HashedRows::new(lines, BLOCK_TOKENS, config).with_turns(
+        &["chat_id", "parent_chat_id", "turn"],
+        |row| {
+            let id = |value: &Value| value.as_i64().filter(|&id| id >= -1);
+            let parent = row.optional("parent_chat_id", "an integer from -1 on", id)?;
+            let parent = parent.filter(|&id| id >= 0).map(|id| id.to_string());
+            Ok(Some(RowTurn {
+                name: row.text("chat_id"),
+                wait_for: Some(parent.into_iter().collect()),
+                // The first turns of chats that were under way lie before the trace.
+                may_dangle: true,
+                ..RowTurn::default()
+            }))
+        },
+        config,
+    )
 }
 
 #[cfg(test)]

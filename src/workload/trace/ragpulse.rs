@@ -15,7 +15,7 @@ use super::json_rows::{JsonRows, as_ids, has_fields};
 use super::lines::Lines;
 use super::mooncake::show;
 use super::stamp::SECONDS;
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::base::lookup::LookupMap;
 use crate::workload::request::{Content, Piece, Segment};
 
@@ -77,12 +77,13 @@ impl RagPulse {
         for (at, part) in PARTS.iter().enumerate() {
             read_lengths(&folder.join(part.file), at, part.id, &mut lengths)?;
         }
-        Ok(Self::with_lengths(lines, lengths))
+        Ok(Self::with_lengths(lines, lengths, config))
     }
 
-    fn with_lengths(lines: Lines, lengths: LookupMap<u64, u32>) -> Self {
+    fn with_lengths(lines: Lines, lengths: LookupMap<u64, u32>, config: &TraceConfig) -> Self {
         let known = &["timestamp", "input_length", "output_length", "hash_ids"];
-        Self { rows: JsonRows::new(lines, known), lengths }
+        let rows = JsonRows::new(lines, known, config).tied(&["session_id"], config);
+        Self { rows, lengths }
     }
 }
 
@@ -93,7 +94,7 @@ fn read_lengths(
     id: &'static str,
     lengths: &mut LookupMap<u64, u32>,
 ) -> Result<(), TraceError> {
-    let mut rows = JsonRows::new(Lines::open(path)?, &[]);
+    let mut rows = JsonRows::new(Lines::open(path)?, &[], &TraceConfig::default());
     while let Some(row) = rows.next_row()? {
         let accepted = "an integer from 0 to 72057594037927935";
         let name = row.required(id, accepted, |value| name(part, value.as_u64()?))?;
@@ -150,7 +151,15 @@ impl RowReader for RagPulse {
             pieces.push(Piece { segment: Segment::Named(name), tokens: left });
         }
         let content = Content::Pieces(pieces);
-        Ok(Some(Row { content, ..Row::new(stamp, row.line.number, prompt_tokens, output_tokens) }))
+        let session = row.text("session_id").filter(|_| row.follows);
+        let turn = session.map(|s| Box::new(RowTurn { session: Some(s), ..RowTurn::default() }));
+        let class = row.class();
+        Ok(Some(Row {
+            content,
+            turn,
+            class,
+            ..Row::new(stamp, row.line.number, prompt_tokens, output_tokens)
+        }))
     }
 
     fn facts(&self) -> FormatFacts {
@@ -181,7 +190,7 @@ mod tests {
             lengths.insert(name(part, id).unwrap(), tokens);
         }
         let lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
-        let mut reader = RagPulse::with_lengths(lines, lengths);
+        let mut reader = RagPulse::with_lengths(lines, lengths, &TraceConfig::default());
         std::iter::from_fn(|| reader.next_row().transpose()).collect()
     }
 

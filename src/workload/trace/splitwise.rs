@@ -1,6 +1,7 @@
 //! Splitwise: CSV with seconds, prompt tokens and output tokens a row. Prompts have no identity.
 
 use super::TraceError;
+use super::config::TraceConfig;
 use super::lines::Lines;
 use super::stamp::SECONDS;
 use super::table::{Column, PlainRows, Table, cells, optional, required};
@@ -26,8 +27,8 @@ pub(super) fn recognises(line: &str) -> bool {
 ///
 /// # Errors
 /// There is no header, or it lacks a column or has it twice.
-pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
-    let rows = PlainRows::new(Table::open(lines, &COLUMNS)?, SECONDS);
+pub(super) fn open(lines: Lines, config: &TraceConfig) -> Result<PlainRows, TraceError> {
+    let rows = PlainRows::new(Table::open(lines, &COLUMNS, config)?, SECONDS);
     Ok(rows.checked(|record| {
         // A row of several requests would be served as one.
         let one = |cell: &str| (cell == "1").then_some(());

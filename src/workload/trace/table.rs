@@ -3,9 +3,10 @@
 //! Columns are found by name, in any order. A line is a record: no format has quoted line ends, so that
 //! no record outgrows a line.
 
+use super::config::TraceConfig;
 use super::lines::{Line, Lines};
 use super::stamp::Unit;
-use super::{FormatFacts, IgnoredFields, Row, RowReader, TraceError};
+use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::base::hint::nearest;
 
 /// What a count of tokens may be, for people.
@@ -15,16 +16,23 @@ pub(super) const TOKENS: &str = "an integer from 0 to 4294967295";
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) is_required: bool,
+    /// Whether it ties rows to each other, so that it is read only where that is wanted.
+    pub(super) is_tie: bool,
 }
 
 /// A column that a trace must have.
 pub(super) const fn required(name: &'static str) -> Column {
-    Column { name, is_required: true }
+    Column { name, is_required: true, is_tie: false }
 }
 
 /// A column that a trace may have.
 pub(super) const fn optional(name: &'static str) -> Column {
-    Column { name, is_required: false }
+    Column { name, is_required: false, is_tie: false }
+}
+
+/// A column that a trace may have, and that ties its rows to each other.
+pub(super) const fn tie(name: &'static str) -> Column {
+    Column { name, is_required: false, is_tie: true }
 }
 
 /// A CSV trace behind its header.
@@ -33,6 +41,8 @@ pub(super) struct Table {
     columns: &'static [Column],
     /// Where each of the columns stands.
     places: Vec<Option<usize>>,
+    /// Where the class stands.
+    class: Option<usize>,
     ignored: IgnoredFields,
 }
 
@@ -41,7 +51,11 @@ impl Table {
     ///
     /// # Errors
     /// There is no header, or it lacks a required column or has one twice.
-    pub(super) fn open(mut lines: Lines, columns: &'static [Column]) -> Result<Self, TraceError> {
+    pub(super) fn open(
+        mut lines: Lines,
+        columns: &'static [Column],
+        config: &TraceConfig,
+    ) -> Result<Self, TraceError> {
         let path = lines.path().to_owned();
         let Some(line) = lines.next_line()? else {
             return Err(TraceError::Empty { path });
@@ -50,7 +64,9 @@ impl Table {
         let mut places = Vec::with_capacity(columns.len());
         for column in columns {
             let mut named = header.iter().enumerate().filter(|&(_, &cell)| cell == column.name);
+            let is_used = config.sessions.is_some() || !column.is_tie;
             places.push(match (named.next(), named.next()) {
+                _ if !is_used => None,
                 (Some((place, _)), None) => Some(place),
                 (None, _) if !column.is_required => None,
                 (None, _) => return Err(missing(&line, column.name, columns)),
@@ -60,9 +76,14 @@ impl Table {
             });
         }
         let mut ignored = IgnoredFields::default();
-        let is_known = |cell: &str| columns.iter().any(|column| column.name == cell);
+        let class_field = config.class_field.as_deref();
+        let class = header.iter().position(|&cell| Some(cell) == class_field);
+        let is_known = |cell: &str| {
+            let uses = |column: &Column| config.sessions.is_some() || !column.is_tie;
+            Some(cell) == class_field || columns.iter().any(|c| c.name == cell && uses(c))
+        };
         header.iter().filter(|cell| !is_known(cell)).for_each(|cell| ignored.add(cell));
-        Ok(Self { lines, columns, places, ignored })
+        Ok(Self { lines, columns, places, class, ignored })
     }
 
     /// The next record, or `None` at the end.
@@ -75,6 +96,7 @@ impl Table {
             line,
             columns: self.columns,
             places: &self.places,
+            class: self.class,
         }))
     }
 
@@ -100,12 +122,24 @@ pub(super) struct Record<'a> {
     cells: Vec<&'a str>,
     columns: &'static [Column],
     places: &'a [Option<usize>],
+    class: Option<usize>,
 }
 
 impl Record<'_> {
     /// The cell in the given column; `None` if the trace lacks the column, or the record its cell.
     pub(super) fn cell(&self, column: usize) -> Option<&str> {
         self.cells.get(self.places[column]?).copied()
+    }
+
+    /// What the class of the record is called; nothing where its cell is empty.
+    pub(super) fn class(&self) -> Option<Box<str>> {
+        let cell = self.cells.get(self.class?).copied()?;
+        (!cell.is_empty()).then(|| cell.into())
+    }
+
+    /// The cell in a column of text; nothing where it is empty.
+    pub(super) fn text(&self, column: usize) -> Option<String> {
+        self.cell(column).filter(|cell| !cell.is_empty()).map(str::to_owned)
     }
 
     /// The cell in a column of tokens.
@@ -195,7 +229,11 @@ pub(super) struct PlainRows {
     table: Table,
     unit: Unit,
     check: Check,
+    turn: Turn,
 }
+
+/// What a record says of what it follows.
+type Turn = fn(&Record<'_>) -> Result<Option<RowTurn>, TraceError>;
 
 /// What else a record has to be.
 type Check = fn(&Record<'_>) -> Result<(), TraceError>;
@@ -203,13 +241,19 @@ type Check = fn(&Record<'_>) -> Result<(), TraceError>;
 impl PlainRows {
     /// The rows behind the header of `table`, with stamps in `unit`.
     pub(super) fn new(table: Table, unit: Unit) -> Self {
-        Self { table, unit, check: |_| Ok(()) }
+        Self { table, unit, check: |_| Ok(()), turn: |_| Ok(None) }
     }
 
     /// The same rows, each of them checked.
     #[must_use]
     pub(super) fn checked(self, check: Check) -> Self {
         Self { check, ..self }
+    }
+
+    /// The same rows, which may follow each other.
+    #[must_use]
+    pub(super) fn with_turns(self, turn: Turn) -> Self {
+        Self { turn, ..self }
     }
 }
 
@@ -219,12 +263,13 @@ impl RowReader for PlainRows {
             return Ok(None);
         };
         (self.check)(&record)?;
-        Ok(Some(Row::new(
-            record.stamp(STAMP, self.unit)?,
-            record.line.number,
-            record.tokens(PROMPT)?,
-            record.tokens(OUTPUT)?,
-        )))
+        let stamp = record.stamp(STAMP, self.unit)?;
+        let (prompt, output) = (record.tokens(PROMPT)?, record.tokens(OUTPUT)?);
+        Ok(Some(Row {
+            turn: (self.turn)(&record)?.map(Box::new),
+            class: record.class(),
+            ..Row::new(stamp, record.line.number, prompt, output)
+        }))
     }
 
     fn facts(&self) -> FormatFacts {

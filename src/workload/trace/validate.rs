@@ -6,11 +6,14 @@ use std::path::PathBuf;
 
 use super::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
 use super::lines::Lines;
-use super::{RowReader, TraceError, entry_for};
+use super::turns::Links;
+use super::{RowReader, TraceError, TraceSource, entry_for};
 use crate::base::time::SimTime;
+use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
+use crate::workload::sessions::find_circle;
 
 /// What a trace is found to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validation {
     /// The format, as given or as told by the first line; `None` if that is what is wrong.
     pub(crate) format: Option<TraceFormat>,
@@ -35,6 +38,9 @@ pub(crate) fn validate<E: From<TraceError>>(
     mut tell: impl FnMut(&TraceError) -> Result<(), E>,
 ) -> Result<Validation, E> {
     config.validate().map_err(TraceError::from)?;
+    // What ties rows to each other is checked, whether or not a replay follows it.
+    let sessions = config.sessions.or(Some(SessionsConfig::Think(ThinkConfig::default())));
+    let config = &TraceConfig { sessions, ..config.clone() };
     let mut found =
         Validation { format: None, rows: 0, unservable: 0, problems: 0, is_complete: false };
     let path;
@@ -51,18 +57,31 @@ pub(crate) fn validate<E: From<TraceError>>(
         }
     };
     let mut order = Order::new(config);
+    let mut links = Links::default();
     while found.problems < limit {
         let problem = match rows.next_row() {
             Ok(None) => {
                 found.is_complete = true;
+                let ties = links.finish(&path).and_then(|()| circles(&links, config, found));
+                if let Err(problem) = ties {
+                    found.problems += 1;
+                    tell(&problem)?;
+                }
                 break;
             }
-            Ok(Some(row)) => {
+            Ok(Some(mut row)) => {
                 found.rows += 1;
                 found.unservable += u64::from(row.prompt_tokens == 0 || row.output_tokens == 0);
-                order
-                    .problem_of(row.stamp)
-                    .map(|problem| problem.into_error(&path, row.line, &*rows))
+                let lacks_stamp = row.turn.as_ref().is_some_and(|turn| turn.lacks_stamp);
+                if lacks_stamp {
+                    row.stamp = order.latest.unwrap_or(0);
+                }
+                let misplaced = order.problem_of(row.stamp);
+                let misplaced = misplaced.map(|p| p.into_error(&path, row.line, &*rows));
+                misplaced.or_else(|| {
+                    let misfit = links.add(&row).err()?;
+                    Some(misfit.into_error(&path, row.line, &*rows))
+                })
             }
             Err(error) => Some(error),
         };
@@ -79,6 +98,16 @@ pub(crate) fn validate<E: From<TraceError>>(
         tell(&TraceError::Empty { path })?;
     }
     Ok(found)
+}
+
+/// Whether requests wait for each other in a circle. That takes one that waits for a later row; then the
+/// trace is read again.
+fn circles(links: &Links, config: &TraceConfig, found: Validation) -> Result<(), TraceError> {
+    if !links.point_ahead() || found.problems > 0 || config.path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let whole = TraceConfig { limit: None, window: None, ..config.clone() };
+    find_circle(&mut TraceSource::open(&whole)?, &config.path)
 }
 
 type Opened = (TraceFormat, PathBuf, Box<dyn RowReader>);

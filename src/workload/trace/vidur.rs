@@ -4,6 +4,7 @@
 //! they are a distribution and no trace.
 
 use super::TraceError;
+use super::config::TraceConfig;
 use super::lines::Lines;
 use super::stamp::SECONDS;
 use super::table::{Column, PlainRows, STAMP, Table, cells, optional, required};
@@ -24,8 +25,8 @@ pub(super) fn recognises(line: &str) -> bool {
 ///
 /// # Errors
 /// There is no header, it lacks a column or has it twice, or there are no arrivals.
-pub(super) fn open(lines: Lines) -> Result<PlainRows, TraceError> {
-    let table = Table::open(lines, &COLUMNS)?;
+pub(super) fn open(lines: Lines, config: &TraceConfig) -> Result<PlainRows, TraceError> {
+    let table = Table::open(lines, &COLUMNS, config)?;
     if !table.has(STAMP) {
         return Err(TraceError::NoArrivals {
             path: table.path().to_owned(),

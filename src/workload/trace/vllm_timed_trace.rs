@@ -20,7 +20,7 @@ pub(super) fn recognises(_line: &str) -> bool {
 
 /// Reads a timed trace.
 pub(super) fn open(lines: Lines, config: &TraceConfig) -> HashedRows {
-    HashedRows::new(lines, config.hash_block_tokens.unwrap_or(BLOCK_TOKENS))
+    HashedRows::new(lines, BLOCK_TOKENS, config)
 }
 
 #[cfg(test)]
