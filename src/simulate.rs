@@ -257,7 +257,11 @@ fn build_engine(
     if extras.evidence.is_some() {
         pricer = pricer.with_outliers();
     }
-    Engine::new(id, Box::new(scheduler), pricer)
+    let warm = match scenario.metrics.warmup {
+        Some(WarmupConfig::WarmCache(requests)) => requests.try_into().unwrap_or(u32::MAX),
+        _ => 0,
+    };
+    Engine::new(id, Box::new(scheduler), pricer).warmed_by(warm)
 }
 
 fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: String) -> Title {
@@ -442,7 +446,7 @@ fn options(config: &MetricsConfig) -> MetricsOptions {
     let seconds = |s: f64| SimDuration::from_ms(s * 1e3).expect("checked when resolved");
     MetricsOptions {
         warmup: config.warmup.map(|warmup| match warmup {
-            WarmupConfig::Requests(requests) => {
+            WarmupConfig::Requests(requests) | WarmupConfig::WarmCache(requests) => {
                 Warmup::Requests(requests.try_into().unwrap_or(u32::MAX))
             }
             WarmupConfig::Seconds(s) => Warmup::Time(seconds(s)),

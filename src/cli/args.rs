@@ -181,6 +181,9 @@ pub(super) struct CommonArgs {
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
     #[arg(long, value_name = "N|Ns")]
     pub(super) warmup: Option<String>,
+    /// Let the first N requests fill the cache: they are not counted, and their passes take no time.
+    #[arg(long, value_name = "N", conflicts_with = "warmup")]
+    pub(super) warm_cache: Option<u64>,
     /// Count only requests that arrive in this part of the run, in seconds.
     #[arg(long, value_name = "FROM:TO")]
     pub(super) window: Option<String>,

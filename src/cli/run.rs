@@ -141,6 +141,10 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     if let Some(warmup) = &args.warmup {
         by_flag("--warmup", warmup, "metrics.warmup", warmup_value(warmup)?);
     }
+    if let Some(requests) = args.warm_cache {
+        let value = json!({ "warm_cache": requests });
+        by_flag("--warm-cache", &requests.to_string(), "metrics.warmup", value);
+    }
     if let Some(window) = &args.window {
         by_flag("--window", window, "metrics.window", window_value("--window", window)?);
     }

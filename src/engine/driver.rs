@@ -66,6 +66,10 @@ pub(crate) struct Engine {
     fruitless_passes: u64,
     passes: u64,
     digest: Digest,
+    /// Requests that only warm the cache: those with smaller ids. Passes without others take no time.
+    warm: u32,
+    /// Others that are here.
+    others: u64,
 }
 
 impl Engine {
@@ -82,13 +86,26 @@ impl Engine {
             fruitless_passes: 0,
             passes: 0,
             digest: Digest::new(),
+            warm: 0,
+            others: 0,
         }
+    }
+
+    /// The same engine, in which the first `requests` of the workload take no time.
+    #[must_use]
+    pub(crate) fn warmed_by(mut self, requests: u32) -> Self {
+        self.pricer.set_free(requests > 0);
+        Self { warm: requests, ..self }
     }
 
     /// Hands a request over at `now`. An idle engine will start a pass at that instant.
     pub(crate) fn enqueue(&mut self, arrival: Arrival, now: SimTime, outbox: &mut Outbox) {
         if let Some(log) = &mut outbox.log {
             log.push(Decision::HandedOver(arrival.spec.id));
+        }
+        if arrival.spec.id.0 >= self.warm {
+            self.others += 1;
+            self.pricer.set_free(false);
         }
         self.scheduler.enqueue(arrival);
         // While a pass is in flight the engine waits for its end, whoever arrives.
@@ -163,8 +180,11 @@ impl Engine {
             digest: &mut self.digest,
             outbox,
         };
+        let finished_before = clock.outbox.finished.len();
         self.scheduler.run_decodes(&mut clock)?;
-        let DecodeClock { now, device_free, in_flight, passes, .. } = clock;
+        let DecodeClock { now, device_free, in_flight, passes, outbox, .. } = clock;
+        let finished = outbox.finished[finished_before..].iter().map(|record| record.id);
+        self.others -= finished.filter(|id| id.0 >= self.warm).count() as u64;
         if passes == 0 {
             return Ok(false);
         }
@@ -278,7 +298,9 @@ impl Engine {
         for record in &mut outbox.finished[finished_before..] {
             record.engine = self.id;
             note_request(&mut self.digest, record);
+            self.others -= u64::from(record.id.0 >= self.warm);
         }
+        self.pricer.set_free(self.warm > 0 && self.others == 0);
         if plan.prefill.requests + plan.decode.requests > 0 {
             note_pass(&mut self.digest, span.end, &plan.prefill, &plan.decode, used_blocks);
             outbox.pass(PassRecord {

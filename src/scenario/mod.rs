@@ -131,6 +131,9 @@ pub(crate) enum WarmupConfig {
     Requests(u64),
     /// Requests that arrive within the first so many seconds.
     Seconds(f64),
+    /// The first so many requests, whose passes take no time besides: they leave the cache as they found it
+    /// when the trace was recorded.
+    WarmCache(u64),
 }
 
 /// A part of a run, in seconds since its start: from `from_s` on, before `to_s`.

@@ -7,7 +7,7 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 13] = [
+const CHOICES: [&str; 15] = [
     "workload",
     "workload.trace.sessions",
     "workload.trace.reshape.arrivals",
@@ -17,6 +17,8 @@ const CHOICES: [&str; 13] = [
     "workload.synthetic.output_tokens",
     "workload.synthetic.length_pairs",
     "workload.synthetic.prefixes.prefix_tokens",
+    "workload.synthetic.sessions.turns",
+    "workload.synthetic.sessions.added_tokens",
     "workload.synthetic.arrivals",
     "engine",
     "timing",

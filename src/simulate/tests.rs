@@ -245,7 +245,9 @@ fn run(case: &Case, advance: Advance) -> (Ending, Seen, String) {
     };
     let provider = Arc::new(Polynomial::new(prefill, decode, 1));
     let pricer = PassPricer::new(provider, HostTime::Added(0.0));
-    let mut engines = [Engine::new(EngineId(0), Box::new(scheduler), pricer)];
+    // Some runs are warmed by requests that take no time.
+    let warm = if case.warmup % 2 == 1 { case.warmup } else { 0 };
+    let mut engines = [Engine::new(EngineId(0), Box::new(scheduler), pricer).warmed_by(warm)];
     let warmup = (case.warmup > 0).then_some(Warmup::Requests(case.warmup));
     let mut seen = Seen {
         metrics: Metrics::new(MetricsOptions { warmup, ..MetricsOptions::default() }),
@@ -352,4 +354,34 @@ fn ten_times_the_output_touches_no_request_more() {
         assert!(passes_long > 4 * 590 && passes < 4 * 70, "{passes} and {passes_long} passes");
         assert_eq!(touched, touched_long);
     }
+}
+
+#[test]
+fn a_cache_is_warmed_in_no_time() {
+    use super::{Extras, Scenario, Value, simulate};
+
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, rows) = (folder.path().join("t.jsonl"), folder.path().join("rows.jsonl"));
+    let row = |ms| {
+        format!(
+            "{{\"timestamp\": {ms}, \"input_length\": 2048, \"output_length\": 9, \
+             \"hash_ids\": [1, 2, 3, 4]}}\n"
+        )
+    };
+    std::fs::write(&trace, row(0) + &row(5000)).unwrap();
+    let scenario = Scenario::replay(&trace);
+    let warm = crate::scenario::Assignment::parse("metrics.warmup.warm_cache=1").unwrap();
+    let scenario = scenario.with(&[warm]).unwrap().resolve(folder.path()).unwrap();
+    let extras = Extras { requests: Some(rows.clone()), ..Extras::default() };
+    let report = simulate(&scenario, &extras, &mut ()).unwrap();
+    let mut json = Vec::new();
+    report.write_json(&mut json).unwrap();
+    let report: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(report["requests"]["excluded"], 1);
+    // All blocks of the second prompt but the last one, whose last token is computed again.
+    assert_eq!(report["tokens"]["cached"], 2048 - 16);
+    let rows = std::fs::read_to_string(rows).unwrap();
+    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert_eq!(rows[0]["e2e_ms"], 0.0);
+    assert!(rows[1]["e2e_ms"].as_f64().unwrap() > 1.0);
 }

@@ -22,6 +22,8 @@ pub(crate) enum LengthConfig {
     Lognormal(LognormalConfig),
     /// n with a probability in proportion to n^-exponent: a very long tail.
     Zipf(ZipfConfig),
+    /// Geometric: one more with the same probability each time.
+    Geometric(GeometricConfig),
     /// As the column of a CSV file says.
     Empirical(EmpiricalConfig),
 }
@@ -73,6 +75,18 @@ pub(crate) struct ZipfConfig {
     /// The shortest; at least 1.
     pub(crate) min: u32,
     /// The longest; at most 1048575 more.
+    pub(crate) max: u32,
+}
+
+/// Geometric.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GeometricConfig {
+    /// Mean, before clamping; at least `min`.
+    pub(crate) mean: f64,
+    /// The shortest.
+    pub(crate) min: u32,
+    /// What is longer becomes so long.
     pub(crate) max: u32,
 }
 
@@ -148,6 +162,12 @@ impl Default for ZipfConfig {
     }
 }
 
+impl Default for GeometricConfig {
+    fn default() -> Self {
+        Self { mean: 1024.0, min: 1, max: u32::MAX }
+    }
+}
+
 impl Default for EmpiricalConfig {
     fn default() -> Self {
         let (path, column) = (PathBuf::new(), "tokens".to_owned());
@@ -220,6 +240,9 @@ impl LengthConfig {
                 .and_then(|()| check_range(n.min, n.max))
                 .map_err(|e| e.within("lognormal")),
             Self::Zipf(zipf) => zipf.validate().map_err(|e| e.within("zipf")),
+            Self::Geometric(g) => check("mean", g.mean, f64::from(g.min), f64::from(u32::MAX))
+                .and_then(|()| check_range(g.min, g.max))
+                .map_err(|e| e.within("geometric")),
             Self::Empirical(file) => resolve_path(&mut file.path, directory)
                 .and_then(|()| check_range(file.min, file.max))
                 .map_err(|e| e.within("empirical")),

@@ -36,6 +36,10 @@ enum Shape {
         mu: f64,
         sigma: f64,
     },
+    /// The logarithm of the probability of one more.
+    Geometric {
+        log_more: f64,
+    },
     /// Values by weight.
     Weighted(Weighted<u32>),
 }
@@ -65,6 +69,12 @@ impl Length {
                     .map(|n| (n, libm::pow(f64::from(n) / f64::from(zipf.min), -zipf.exponent)));
                 (Shape::Weighted(Weighted::new(values)), zipf.min, zipf.max)
             }
+            LengthConfig::Geometric(config) => {
+                // The number behind the shortest has the mean q / (1 - q), with q the probability of one more.
+                let more = config.mean - f64::from(config.min);
+                let shape = Shape::Geometric { log_more: libm::log(more / (more + 1.0)) };
+                (shape, config.min, config.max)
+            }
             LengthConfig::Empirical(file) => {
                 let values = table::read(file)?;
                 (Shape::Weighted(values), file.min, file.max)
@@ -83,6 +93,11 @@ impl Length {
             }
             Shape::Normal { mean, std } => (mean + std * z).round(),
             Shape::Lognormal { mu, sigma } => libm::exp(mu + sigma * z).round(),
+            Shape::Geometric { log_more } => {
+                // More than k with probability q^(k + 1); without any more, the quotient is 0.
+                let more = libm::log(normal_cdf(-z)) / log_more;
+                f64::from(self.min) + more.max(0.0).floor()
+            }
             Shape::Weighted(values) => {
                 return (*values.at(normal_cdf(z))).clamp(self.min, self.max);
             }

@@ -1,6 +1,9 @@
 //! What the requests of one class are: lengths, prefixes, priority.
 
+use std::collections::VecDeque;
+
 use super::config::{ClassConfig, PrefixesConfig, SyntheticConfig};
+use super::sessions::{Planned, Turns};
 use crate::base::ids::RequestId;
 use crate::base::rng::Stream;
 use crate::workload::lengths::{Length, Lengths, Weighted};
@@ -12,6 +15,7 @@ use crate::workload::trace::TraceError;
 pub(super) struct Class {
     lengths: Lengths,
     prefixes: Option<Prefixes>,
+    turns: Option<Turns>,
     pub(super) priority: i32,
 }
 
@@ -50,7 +54,23 @@ impl Class {
         };
         let prefixes = config.prefixes.as_ref().or(load.prefixes.as_ref());
         let prefixes = prefixes.map(|p| Prefixes::new(p, number, seed, prefix)).transpose()?;
-        Ok(Self { lengths, prefixes, priority: config.priority })
+        let sessions = config.sessions.as_ref().or(load.sessions.as_ref());
+        let turns = sessions.map(|sessions| Turns::new(sessions, seed, prefix)).transpose()?;
+        Ok(Self { lengths, prefixes, turns, priority: config.priority })
+    }
+
+    /// The turns that follow the one that was made last; `None` where there are no sessions.
+    pub(super) fn plan(&mut self, first: &Made) -> Option<VecDeque<Planned>> {
+        let Self { lengths, turns, .. } = self;
+        let plan = |turns: &mut Turns| {
+            turns.plan(first.prompt_tokens, first.output_tokens, || lengths.next())
+        };
+        turns.as_mut().map(plan)
+    }
+
+    /// Whether it has sessions.
+    pub(super) const fn has_sessions(&self) -> bool {
+        self.turns.is_some()
     }
 
     /// The next request of the class, which is to be called `id`.

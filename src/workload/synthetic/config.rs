@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
-use crate::workload::arrivals::config::ArrivalsConfig;
+use crate::workload::arrivals::config::{ArrivalsConfig, Spread};
 use crate::workload::lengths::config::{LengthConfig, PairsConfig};
 
 /// Made-up load.
@@ -26,7 +26,9 @@ pub(crate) struct SyntheticConfig {
     pub(crate) length_pairs: Option<PairsConfig>,
     /// Prefixes that prompts share; absent: none.
     pub(crate) prefixes: Option<PrefixesConfig>,
-    /// When requests come.
+    /// Requests that follow each other; absent: each is by itself.
+    pub(crate) sessions: Option<MadeSessionsConfig>,
+    /// When requests come; of sessions, their first requests.
     pub(crate) arrivals: ArrivalsConfig,
     /// Requests that the client has under way at most; the others wait on its side.
     pub(crate) max_concurrency: Option<u32>,
@@ -47,6 +49,22 @@ pub(crate) struct PrefixesConfig {
     pub(crate) prefix_tokens: LengthConfig,
     /// Share of the requests that have one, from 0 to 1.
     pub(crate) share: f64,
+}
+
+/// Sessions: every turn has all that was said before it, and then something new.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MadeSessionsConfig {
+    /// Requests of a session; 0 is as 1.
+    pub(crate) turns: LengthConfig,
+    /// Tokens that a later turn adds; absent: as `prompt_tokens`.
+    pub(crate) added_tokens: Option<LengthConfig>,
+    /// Seconds between the end of a turn and the next; the mean for `exponential` think times.
+    pub(crate) think_s: f64,
+    /// Whether think times are all alike.
+    pub(crate) think: Spread,
+    /// A session ends before a prompt of more tokens; absent: there is no such end.
+    pub(crate) prompt_tokens_max: Option<u32>,
 }
 
 /// A kind of client. What it leaves out is as for the whole load.
@@ -71,6 +89,8 @@ pub(crate) struct ClassConfig {
     pub(crate) length_pairs: Option<PairsConfig>,
     /// Prefixes that its prompts share with each other.
     pub(crate) prefixes: Option<PrefixesConfig>,
+    /// Its sessions.
+    pub(crate) sessions: Option<MadeSessionsConfig>,
     /// Smaller runs first under the priority policy.
     pub(crate) priority: i32,
 }
@@ -84,9 +104,22 @@ impl Default for SyntheticConfig {
             length_correlation: 0.0,
             length_pairs: None,
             prefixes: None,
+            sessions: None,
             arrivals: ArrivalsConfig::default(),
             max_concurrency: None,
             classes: None,
+        }
+    }
+}
+
+impl Default for MadeSessionsConfig {
+    fn default() -> Self {
+        Self {
+            turns: LengthConfig::Fixed(4),
+            added_tokens: None,
+            think_s: 10.0,
+            think: Spread::Exponential,
+            prompt_tokens_max: None,
         }
     }
 }
@@ -135,6 +168,9 @@ impl SyntheticConfig {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.resolve(directory).map_err(|e| e.within("prefixes"))?;
         }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.resolve(directory).map_err(|e| e.within("sessions"))?;
+        }
         if self.max_concurrency == Some(0) {
             return Err(ConfigError::new("max_concurrency", 0, "an integer of at least 1"));
         }
@@ -159,6 +195,24 @@ impl SyntheticConfig {
         let weight: f64 = classes.iter().filter(|c| shares(c)).map(ClassConfig::weight).sum();
         if classes.iter().any(shares) && weight <= 0.0 {
             return Err(ConfigError::new("classes", "without weight", "a weight above 0"));
+        }
+        Ok(())
+    }
+}
+
+impl MadeSessionsConfig {
+    fn resolve(&mut self, directory: &Path) -> Result<(), ConfigError> {
+        self.turns.resolve(directory).map_err(|e| e.within("turns"))?;
+        if let Some(added) = &mut self.added_tokens {
+            added.resolve(directory).map_err(|e| e.within("added_tokens"))?;
+        }
+        if !(0.0..=31_536_000.0).contains(&self.think_s) {
+            let accepted = "a number of seconds from 0 to 31536000";
+            return Err(ConfigError::new("think_s", self.think_s, accepted));
+        }
+        if self.prompt_tokens_max == Some(0) {
+            let accepted = "an integer of at least 1, or none";
+            return Err(ConfigError::new("prompt_tokens_max", 0, accepted));
         }
         Ok(())
     }
@@ -222,8 +276,11 @@ impl ClassConfig {
         if let Some(pairs) = &mut self.length_pairs {
             pairs.resolve(directory).map_err(|e| e.within("length_pairs"))?;
         }
-        match &mut self.prefixes {
-            Some(prefixes) => prefixes.resolve(directory).map_err(|e| e.within("prefixes")),
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.resolve(directory).map_err(|e| e.within("prefixes"))?;
+        }
+        match &mut self.sessions {
+            Some(sessions) => sessions.resolve(directory).map_err(|e| e.within("sessions")),
             None => Ok(()),
         }
     }

@@ -1,8 +1,10 @@
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::path::Path;
 
 use super::*;
-use crate::workload::request::{Content, Piece};
+use crate::base::time::SimDuration;
+use crate::workload::request::{Content, Name, Piece};
 
 fn config(yaml: &str) -> SyntheticConfig {
     let mut config: SyntheticConfig = serde_saphyr::from_str(yaml).unwrap();
@@ -184,6 +186,9 @@ fn each_unusable_value_names_its_field() {
         ("{arrivals: {poisson: {requests_per_s: 0}}}", "`arrivals.poisson.requests_per_s` is 0"),
         ("{classes: []}", "`classes` is a list of 0"),
         ("{classes: [{}]}", "`classes[0].name` is \"\""),
+        ("{sessions: {think_s: -1}}", "`sessions.think_s` is -1"),
+        ("{sessions: {prompt_tokens_max: 0}}", "`sessions.prompt_tokens_max` is 0"),
+        ("{sessions: {turns: {geometric: {mean: 0.5}}}}", "`sessions.turns.geometric.mean` is 0.5"),
         (
             "{classes: [{name: a}, {name: a}]}",
             "`classes[1].name` is a, expected a name that no other",
@@ -203,4 +208,104 @@ fn each_unusable_value_names_its_field() {
         let error = config.resolve(Path::new("/")).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+/// Drives a source while every request takes `service_s`.
+fn served(yaml: &str, seed: u64, service_s: u64) -> Vec<RequestSpec> {
+    let mut source = source(yaml, seed);
+    let (mut made, mut under_way) = (Vec::new(), BinaryHeap::new());
+    loop {
+        let arrival = source.next_arrival().unwrap();
+        let end = under_way.peek().map(|Reverse((end, _))| *end);
+        match (arrival, end) {
+            (None, None) => return made,
+            (arrival, Some(end)) if arrival.is_none_or(|arrival| end <= arrival) => {
+                let Reverse((_, id)) = under_way.pop().unwrap();
+                source.ended(RequestId(id), end);
+            }
+            _ => {
+                let request = source.take();
+                assert_eq!((request.id.index(), Some(request.arrival)), (made.len(), arrival));
+                let end = request.arrival + SimDuration::from_ns(service_s * 1_000_000_000);
+                under_way.push(Reverse((end, request.id.0)));
+                made.push(request);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_turn_has_all_that_was_said_before_it() {
+    let load = "{requests: 3, arrivals: {constant: {requests_per_s: 0.001}}, prompt_tokens: {fixed: 100}, \
+                output_tokens: {fixed: 10}, prefixes: {groups: 1, prefix_tokens: {fixed: 50}}, sessions: {turns: {fixed: 3}, \
+                added_tokens: {fixed: 7}, think_s: 5, think: fixed}}";
+    let made = served(load, 0, 2);
+    // At 0; 2 of service and 5 of thinking later; once more. 150, 150 + 10 + 7, 167 + 10 + 7 tokens.
+    let arrivals: Vec<_> = made.iter().map(|request| request.arrival.as_s()).collect();
+    assert_eq!(arrivals, [0.0, 7.0, 14.0]);
+    let own = |id, tokens| Piece { segment: Segment::Prompt(RequestId(id)), tokens };
+    let output = |id| Piece { segment: Segment::Output(RequestId(id)), tokens: 10 };
+    let prefix = Piece { segment: Segment::Named(0), tokens: 50 };
+    let whole = [prefix, own(0, 100), output(0), own(1, 7), output(1), own(2, 7)];
+    for (request, (pieces, tokens)) in made.iter().zip([(2, 150), (4, 167), (6, 184)]) {
+        assert_eq!(request.content, Content::Pieces(whole[..pieces].to_vec()));
+        assert_eq!(request.prompt_tokens, tokens);
+        assert_eq!(request.turn.as_ref().unwrap().session, Some(Name(0)));
+    }
+}
+
+#[test]
+fn sessions_do_not_depend_on_how_fast_answers_come() {
+    let load = "{requests: 400, arrivals: {poisson: {requests_per_s: 1}}, prompt_tokens: {lognormal: {}}, \
+                sessions: {turns: {geometric: {mean: 3}}, added_tokens: {uniform: {}}}}";
+    let lengths = |service_s| {
+        let mut by_session: BTreeMap<Name, Vec<(u32, u32, SimDuration)>> = BTreeMap::new();
+        for request in served(load, 3, service_s) {
+            let turn = request.turn.unwrap();
+            let turns = by_session.entry(turn.session.unwrap()).or_default();
+            turns.push((request.prompt_tokens, request.output_tokens, turn.delay));
+        }
+        by_session
+    };
+    let (fast, slow) = (lengths(0), lengths(60));
+    let mut whole = 0;
+    for (session, turns) in &slow {
+        // Which request is the last of all may differ, so that a session may end early.
+        let Some(others) = fast.get(session) else { continue };
+        let n = turns.len().min(others.len());
+        assert_eq!(turns[..n], others[..n]);
+        whole += n;
+    }
+    assert!(whole > 200, "{whole}");
+}
+
+#[test]
+fn a_session_ends_before_a_prompt_that_is_too_long() {
+    let load = "{requests: 10, prompt_tokens: {fixed: 100}, output_tokens: {fixed: 10}, \
+                sessions: {turns: {fixed: 9}, think_s: 0, prompt_tokens_max: 320}}";
+    // 100, 210, 320; then the next session.
+    let tokens: Vec<_> = served(load, 0, 0).iter().map(|request| request.prompt_tokens).collect();
+    assert_eq!(tokens[..4], [100, 210, 320, 100]);
+}
+
+#[test]
+fn a_user_of_a_closed_loop_has_one_session_at_a_time() {
+    let load = "{requests: 5, arrivals: {closed_loop: {concurrency: 1, think_s: 100}}, \
+                sessions: {turns: {fixed: 2}, think_s: 3, think: fixed}}";
+    // Within a session 1 + 3, between two of them 1 + 100.
+    let arrivals: Vec<_> = served(load, 0, 1).iter().map(|r| r.arrival.as_s()).collect();
+    assert_eq!(arrivals, [0.0, 4.0, 105.0, 109.0, 210.0]);
+}
+
+#[test]
+fn another_class_of_sessions_shifts_no_draw() {
+    let chat = "{name: chat, arrivals: {poisson: {requests_per_s: 1}}, sessions: {turns: {uniform: {max: 5}}}}";
+    let plain =
+        "{name: plain, arrivals: {poisson: {requests_per_s: 2}}, output_tokens: {uniform: {}}}";
+    let alone = served(&format!("{{requests: 300, classes: [{chat}]}}"), 8, 1);
+    let both = served(&format!("{{requests: 1200, classes: [{plain}, {chat}]}}"), 8, 1);
+    let of: Vec<_> = both.iter().filter(|request| request.class == 1).map(own).collect();
+    let n = of.len().min(alone.len());
+    assert!(n > 250);
+    assert_eq!(alone.iter().map(own).take(n).collect::<Vec<_>>(), of[..n]);
 }

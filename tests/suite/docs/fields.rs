@@ -28,7 +28,8 @@ fn fields() -> BTreeMap<String, Field> {
 
 /// Types that stand at several places: how the page calls them in lists of their own, the type of a
 /// field that holds one, and a place to try their fields at.
-const SHARED: [(&str, &str, &str, &str); 6] = [
+const SHARED: [(&str, &str, &str, &str); 7] = [
+    ("MadeSessionsConfig", "SESSIONS", "sessions", "workload.synthetic.sessions"),
     ("LengthConfig", "LENGTH", "length", "workload.synthetic.prompt_tokens"),
     ("PairsConfig", "PAIRS", "pairs", "workload.synthetic.length_pairs"),
     ("ArrivalsConfig", "ARRIVALS", "arrivals", "workload.synthetic.arrivals"),
@@ -295,7 +296,8 @@ fn the_page_of_traces_has_the_same_fields_and_defaults() {
 }
 
 /// Flags and values that change their field.
-const FLAGS: [(&str, &str); 11] = [
+const FLAGS: [(&str, &str); 12] = [
+    ("--warm-cache", "3"),
     ("--model", "qwen3-8b"),
     ("--gpu", "h200-sxm"),
     ("--tp", "2"),
@@ -329,13 +331,19 @@ fn the_flags_are_those_of_the_help_and_set_their_fields() {
         assert!(differing.is_empty(), "{command}: only in the page or the help: {differing:?}");
     }
 
-    let mut args = vec!["replay", "traces/quickstart.jsonl", "--format", "json"];
-    args.extend(FLAGS.iter().flat_map(|&(flag, value)| [flag, value]));
-    let report: Value = serde_json::from_str(&output_of(&args)).unwrap();
+    // Two flags set one field, so that they do not stand together.
+    let report_without = |other: &str| -> Value {
+        let mut args = vec!["replay", "traces/quickstart.jsonl", "--format", "json"];
+        let flags = FLAGS.iter().filter(|&&(flag, _)| flag != other);
+        args.extend(flags.flat_map(|&(flag, value)| [flag, value]));
+        serde_json::from_str(&output_of(&args)).unwrap()
+    };
+    let (cold, warm) = (report_without("--warm-cache"), report_without("--warmup"));
     let defaults = serde_json::to_value(Scenario::default()).unwrap();
     for row in rows.iter().filter(|row| row[1].starts_with('`')) {
         let (flag, field) = (spans(row[0])[0], spans(row[1])[0]);
         assert!(FLAGS.iter().any(|&(name, _)| name == flag), "{flag} is not tried");
+        let report = if flag == "--warm-cache" { &warm } else { &cold };
         let pointer = format!("/{}", field.replace('.', "/"));
         let (found, default) = (report["scenario"].pointer(&pointer), defaults.pointer(&pointer));
         assert!(found.is_some() && found != default, "{flag} does not change {field}");
