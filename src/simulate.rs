@@ -28,6 +28,7 @@ use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricin
 use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
 use crate::workload::reshape::ReshapedTrace;
+use crate::workload::servegen::ServeGenSource;
 use crate::workload::sessions::Sessions;
 use crate::workload::source::RequestSource;
 use crate::workload::synthetic::SyntheticSource;
@@ -144,6 +145,22 @@ fn run(
             };
             Ok((run, facts))
         }
+        WorkloadConfig::ServeGen(config) => {
+            let source = ServeGenSource::open(config, scenario.seed)?;
+            let mut source = Limited::new(source, config.max_concurrency);
+            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let name = config.path.file_name().unwrap_or_default().to_string_lossy();
+            let facts = WorkloadFacts {
+                name: format!("clients of {name}"),
+                description: json!({
+                    "servegen": config,
+                    "pool": source.inner().describe(),
+                    "client_queue": source.queue(),
+                }),
+                names_no_prefixes: run.ending.input > 0,
+            };
+            Ok((run, facts))
+        }
     }
 }
 
@@ -151,7 +168,7 @@ fn run(
 struct WorkloadFacts {
     name: String,
     description: Value,
-    /// A trace was read, and it does not say which prompts share what.
+    /// Its requests come from a record that does not say which prompts share what.
     names_no_prefixes: bool,
 }
 

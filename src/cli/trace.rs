@@ -57,9 +57,9 @@ fn config(input: &TraceInput, part: &TracePart) -> Result<TraceConfig, CliError>
         .map_err(|cause| CliError::Config { path: input.trace.clone(), cause })?;
     match scenario.workload {
         WorkloadConfig::Trace(config) => Ok(config),
-        WorkloadConfig::Synthetic(_) => Err(CliError::Flag {
+        WorkloadConfig::Synthetic(_) | WorkloadConfig::ServeGen(_) => Err(CliError::Flag {
             flag: "--set",
-            found: "a synthetic workload".to_owned(),
+            found: "a workload without a trace".to_owned(),
             accepted: "fields of `workload.trace`",
         }),
     }

@@ -24,6 +24,7 @@ use crate::model::config::{AcceleratorConfig, ModelConfig};
 use crate::model::parallel::Parallel;
 use crate::timing::config::TimingConfig;
 use crate::timing::pricing::PricingConfig;
+use crate::workload::servegen::config::ServeGenConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
@@ -75,6 +76,9 @@ pub(crate) enum WorkloadConfig {
     Trace(TraceConfig),
     /// Made up.
     Synthetic(Box<SyntheticConfig>),
+    /// Drawn from a pool of clients.
+    #[serde(rename = "servegen")]
+    ServeGen(ServeGenConfig),
 }
 
 /// The engines.
@@ -193,15 +197,17 @@ impl Scenario {
         Self { name, workload: WorkloadConfig::Trace(trace), ..Self::default() }
     }
 
-    /// Checks that the path of a trace is text: it is repeated in the report.
+    /// Checks that the path of a trace or a pool is text: it is repeated in the report.
     fn check_path(&self) -> Result<(), ConfigError> {
-        match &self.workload {
-            WorkloadConfig::Trace(TraceConfig { path, .. }) if path.to_str().is_none() => {
-                let found = path.display();
-                Err(ConfigError::new("workload.trace.path", found, "a path in UTF-8"))
-            }
-            _ => Ok(()),
+        let (field, path) = match &self.workload {
+            WorkloadConfig::Trace(trace) => ("workload.trace.path", &trace.path),
+            WorkloadConfig::ServeGen(pool) => ("workload.servegen.path", &pool.path),
+            WorkloadConfig::Synthetic(_) => return Ok(()),
+        };
+        if path.to_str().is_none() {
+            return Err(ConfigError::new(field, path.display(), "a path in UTF-8"));
         }
+        Ok(())
     }
 
     /// The same scenario with every absent value filled in. Relative paths are made absolute:
@@ -228,6 +234,9 @@ impl Scenario {
             }
             WorkloadConfig::Synthetic(synthetic) => {
                 synthetic.resolve(directory).map_err(|e| e.within("workload.synthetic"))?;
+            }
+            WorkloadConfig::ServeGen(pool) => {
+                pool.resolve(directory).map_err(|e| e.within("workload.servegen"))?;
             }
         }
         resolved.check_path()?;

@@ -5,6 +5,7 @@ pub(crate) mod lengths;
 pub(crate) mod limit;
 pub(crate) mod request;
 pub(crate) mod reshape;
+pub(crate) mod servegen;
 pub(crate) mod sessions;
 pub(crate) mod source;
 pub(crate) mod stats;

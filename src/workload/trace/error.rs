@@ -261,6 +261,43 @@ pub enum TraceError {
         line: u64,
     },
 
+    /// A pool of clients has no client.
+    #[error(
+        "{path}: no clients, expected a folder, or a tar archive of one, with `chunk-K-trace.csv` and \
+         `chunk-K-dataset.json` for each client K",
+        path = .path.display()
+    )]
+    NoClients {
+        /// The pool.
+        path: PathBuf,
+    },
+
+    /// Two files of a pool are of the same client and kind.
+    #[error(
+        "{path}: a second file of that name, after {other}, expected one pool",
+        path = .path.display(),
+        other = .other.display()
+    )]
+    TwoPools {
+        /// The second file.
+        path: PathBuf,
+        /// The first one.
+        other: PathBuf,
+    },
+
+    /// A client of a pool sends requests before there are lengths for them.
+    #[error(
+        "{path}: no lengths by {start_s} s, expected a part of the day with distributions by then: the \
+         client sends requests",
+        path = .path.display()
+    )]
+    NoLengths {
+        /// The file of the lengths.
+        path: PathBuf,
+        /// Where the window of the requests begins.
+        start_s: f64,
+    },
+
     /// A table of lengths cannot be used.
     #[error("{path}:{line}: {what}", path = .path.display())]
     Table {

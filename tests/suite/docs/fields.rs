@@ -171,7 +171,8 @@ fn the_scenario_page_agrees_with_the_schema() {
 }
 
 /// Fields that only stand together with others.
-const WHOLES: [(&str, &str); 5] = [
+const WHOLES: [(&str, &str); 6] = [
+    ("workload.servegen", "{path: folder}"),
     ("timing.external", "{command: [sh]}"),
     ("timing.operators", "{path: folder}"),
     ("timing.table", "{path: table.csv}"),
