@@ -42,6 +42,7 @@ pub use error::TraceError;
 use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
 use self::lines::Lines;
 use self::order::SortWindow;
+use super::renumber::Renumbering;
 use super::request::{Content, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
 use crate::base::config::short;
@@ -55,12 +56,15 @@ struct Row {
     stamp: i128,
     /// Its line in the file, from 1.
     line: u64,
+    /// Its place among the rows of the file, from 0; known to the source.
+    number: u64,
     prompt_tokens: u32,
     output_tokens: u32,
     /// Smaller runs first under the priority policy.
     priority: i32,
     /// The limit it asks for, where the format records one; else its output.
     max_tokens: Option<u32>,
+    /// Its prompt, in which others are named by their rows.
     content: Content,
 }
 
@@ -70,6 +74,7 @@ impl Row {
         Self {
             stamp,
             line,
+            number: 0,
             prompt_tokens,
             output_tokens,
             priority: 0,
@@ -105,6 +110,8 @@ struct FormatFacts {
     hash_block_tokens: Option<u32>,
     /// Whether the order of rows in the file is a part of what it says.
     is_ordered: bool,
+    /// Whether prompts may name other rows.
+    refers_to_rows: bool,
 }
 
 impl FormatFacts {
@@ -116,6 +123,7 @@ impl FormatFacts {
             stamps_are_dates: false,
             hash_block_tokens: None,
             is_ordered: false,
+            refers_to_rows: false,
         }
     }
 }
@@ -250,6 +258,8 @@ pub(crate) struct TraceSource {
     config: TraceConfig,
     /// The stamp that is time 0; known from the first row on.
     origin: Option<i128>,
+    /// Ids by rows, where prompts may name rows.
+    ids: Option<Renumbering>,
     /// The part replayed, in nanoseconds after the origin.
     from: i128,
     to: Option<i128>,
@@ -279,6 +289,7 @@ impl TraceSource {
             return Err(TraceError::DatesFromZero { path });
         }
         let ties = if rows.facts().is_ordered { Ties::File } else { config.ties };
+        let ids = rows.facts().refers_to_rows.then(|| Renumbering::new(1));
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -290,6 +301,7 @@ impl TraceSource {
             ties,
             config: config.clone(),
             origin: None,
+            ids,
             from: ns_of_s(window.from_s).unwrap_or(0),
             to: window.to_s.and_then(ns_of_s),
             counts: TraceCounts::default(),
@@ -332,10 +344,11 @@ impl TraceSource {
             if let Some(row) = self.sorter.pop_settled() {
                 return Ok(Some(row));
             }
-            let Some(row) = self.rows.next_row()? else {
+            let Some(mut row) = self.rows.next_row()? else {
                 self.counts.read_to_end = true;
                 break;
             };
+            row.number = self.counts.rows_read;
             self.counts.rows_read += 1;
             let line = row.line;
             self.sorter.push(row).map_err(|behind| TraceError::OutOfOrder {
@@ -395,6 +408,14 @@ impl TraceSource {
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);
         let max_tokens = self.config.max_tokens.or(row.max_tokens).unwrap_or(row.output_tokens);
+        let mut content = row.content;
+        if let Some(ids) = &mut self.ids {
+            // A row that no number fits cannot be named.
+            if let Ok(number) = u32::try_from(row.number) {
+                ids.push(number, RequestId(id));
+            }
+            content = ids.content(content);
+        }
         Ok(RequestSpec {
             id: RequestId(id),
             arrival,
@@ -403,7 +424,7 @@ impl TraceSource {
             max_tokens,
             priority: row.priority,
             class: 0,
-            content: row.content,
+            content,
             output: Segment::Output(RequestId(id)),
             line: row.line,
         })
