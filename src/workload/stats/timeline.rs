@@ -105,6 +105,6 @@ mod tests {
         assert_eq!((timeline.bin_s, timeline.arrivals.len()), (2e7, 158));
         assert_eq!((timeline.arrivals[0], timeline.arrivals[1], timeline.arrivals[157]), (2, 0, 1));
         assert_eq!((timeline.working_set_tokens[156], timeline.working_set_tokens[157]), (7, 12));
-        assert_eq!(TimelineCollector::new().finish().arrivals, []);
+        assert!(TimelineCollector::new().finish().arrivals.is_empty());
     }
 }
