@@ -14,6 +14,10 @@ pub(crate) const STYLE: &str = "\
 --s2:#f0a75a;--s3:#5cc99a;--s4:#cb8df0}}
 svg{display:block;width:100%;height:auto;font:11px system-ui,sans-serif}
 svg text{fill:var(--soft)}
+.s1{fill:var(--s1);stroke:var(--s1)}
+.s2{fill:var(--s2);stroke:var(--s2)}
+.s3{fill:var(--s3);stroke:var(--s3)}
+.s4{fill:var(--s4);stroke:var(--s4)}
 svg .grid{stroke:var(--grid)}
 svg .axis{stroke:var(--axis)}
 svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
@@ -22,10 +26,6 @@ svg .hit{fill-opacity:0;stroke:none}
 svg .dot{stroke:none}
 svg .mark:hover .hit{fill-opacity:.14}
 svg .bar:hover{fill-opacity:.7}
-.s1{fill:var(--s1);stroke:var(--s1)}
-.s2{fill:var(--s2);stroke:var(--s2)}
-.s3{fill:var(--s3);stroke:var(--s3)}
-.s4{fill:var(--s4);stroke:var(--s4)}
 svg .bar{stroke:none}
 ";
 
@@ -209,8 +209,8 @@ impl Range {
 /// A tick as a number: `0.5`, `20`, `40k`, `3M`; alike on an axis that ends at `to`.
 fn decimal(value: f64, step: f64, to: f64) -> String {
     let (unit, name) = match to.abs() {
-        v if v >= 1e10 => (1e9, "G"),
-        v if v >= 1e7 => (1e6, "M"),
+        v if v >= 1e9 => (1e9, "G"),
+        v if v >= 1e6 => (1e6, "M"),
         v if v >= 1e4 => (1e3, "k"),
         _ => (1.0, ""),
     };
@@ -478,6 +478,7 @@ mod tests {
         assert_eq!(ticks(Scale::Linear, 0.0, 1.0), "0 0.2 0.4 0.6 0.8 1.0");
         assert_eq!(ticks(Scale::Linear, 0.0, 250_000.0), "0 50k 100k 150k 200k 250k");
         assert_eq!(ticks(Scale::Linear, 95.0, 108.0), "95 100 105");
+        assert_eq!(ticks(Scale::Linear, 0.0, 2e6), "0 0.5M 1.0M 1.5M 2.0M");
         assert_eq!(ticks(Scale::Log2, 0.0, 16.0), "0 1 2 4 8 16");
         assert_eq!(ticks(Scale::Log2, 16.0, 4_194_304.0), "16 128 1 Ki 8 Ki 64 Ki 512 Ki 4 Mi");
     }
