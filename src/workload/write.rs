@@ -260,8 +260,8 @@ impl Ids {
                     self.owned.insert(id, piece.tokens - rest);
                 }
                 Segment::Prompt(owner) => {
-                    let owned = *self.owned.get(&owner).ok_or(Inexact::Unnamed)?;
-                    if is_exact && owned < piece.tokens {
+                    let whole_tokens = *self.owned.get(&owner).ok_or(Inexact::Unnamed)?;
+                    if is_exact && whole_tokens < piece.tokens {
                         return Err(Inexact::Blocks);
                     }
                 }
