@@ -43,6 +43,8 @@ pub(super) enum TraceCommand {
     Validate(ValidateArgs),
     /// Write a trace in another format, from which the same requests are read.
     Convert(ConvertArgs),
+    /// Write the workload that a scenario describes to a file.
+    Synth(SynthArgs),
     /// The first requests of a trace, as a run sees them.
     Head(HeadArgs),
 }
@@ -52,7 +54,7 @@ pub(super) enum TraceCommand {
 pub(super) struct TraceInput {
     /// The trace, plain or gzip; `-` is standard input.
     pub(super) trace: PathBuf,
-    /// Set a field of `workload.trace`, for example `workload.trace.ties=file`; may be repeated.
+    /// Set `seed` or a field of `workload.trace`, for example `workload.trace.ties=file`; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     pub(super) set: Vec<String>,
     /// The format of the trace instead of the one its first line shows.
@@ -71,12 +73,22 @@ pub(super) struct TracePart {
     pub(super) trace_window: Option<String>,
 }
 
+/// What draws the changes that are drawn.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct SeedArg {
+    /// The seed of every random stream.
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+}
+
 #[derive(Debug, clap::Args)]
 pub(super) struct StatsArgs {
     #[command(flatten)]
     pub(super) input: TraceInput,
     #[command(flatten)]
     pub(super) part: TracePart,
+    #[command(flatten)]
+    pub(super) seed: SeedArg,
     /// How the statistics are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
@@ -86,6 +98,9 @@ pub(super) struct StatsArgs {
     /// Tokens of a block of these caches; as a rule those of a hash id, or 16.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) block_tokens: Option<u32>,
+    /// Also write a page with pictures of them.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -102,7 +117,33 @@ pub(super) struct ConvertArgs {
     #[command(flatten)]
     pub(super) input: TraceInput,
     #[command(flatten)]
+    pub(super) write: WriteArgs,
+    #[command(flatten)]
     pub(super) part: TracePart,
+    #[command(flatten)]
+    pub(super) seed: SeedArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SynthArgs {
+    /// The scenario (YAML or JSON), or a report whose workload is to be written.
+    pub(super) scenario: PathBuf,
+    #[command(flatten)]
+    pub(super) write: WriteArgs,
+    /// How long answers take, where arrivals follow them: milliseconds to the first token, and for each of the
+    /// others.
+    #[arg(long, value_name = "FIRST:TOKEN")]
+    pub(super) answer_ms: Option<String>,
+    /// Set a field of `workload`, for example `workload.synthetic.requests=100`; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(super) set: Vec<String>,
+    #[command(flatten)]
+    pub(super) seed: SeedArg,
+}
+
+/// Where a workload goes, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct WriteArgs {
     /// The file to write: .csv or .jsonl, with .gz if compressed; `-` is standard output.
     pub(super) out: PathBuf,
     /// The format to write.
@@ -111,6 +152,9 @@ pub(super) struct ConvertArgs {
     /// Prompt tokens of a hash id to write; as a rule those of one read, or 512.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) block_tokens: Option<u32>,
+    /// Write ids even where prompts differ within a block, and give up what they share of it.
+    #[arg(long)]
+    pub(super) whole_blocks: bool,
 }
 
 /// What a trace can be written as.
@@ -118,7 +162,7 @@ pub(super) struct ConvertArgs {
 pub(super) enum ToFormat {
     /// servesim's own, with every field, as CSV or JSON lines by the name of the file.
     Servesim,
-    /// Mooncake JSON lines, where they can hold the trace exactly.
+    /// Mooncake JSON lines, where they can hold the workload exactly.
     Mooncake,
 }
 
@@ -126,6 +170,8 @@ pub(super) enum ToFormat {
 pub(super) struct HeadArgs {
     #[command(flatten)]
     pub(super) input: TraceInput,
+    #[command(flatten)]
+    pub(super) seed: SeedArg,
     /// How many.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) requests: u64,

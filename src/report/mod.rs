@@ -4,7 +4,9 @@ pub(crate) mod format;
 pub(crate) mod json;
 #[cfg(test)]
 mod sample;
+pub(crate) mod svg;
 pub(crate) mod table;
+pub(crate) mod trace_page;
 pub(crate) mod warning;
 
 use std::io::{self, Write};

@@ -72,6 +72,12 @@ impl Assignment {
         Self { text: flag, path, value: value.into(), word: None, may_choose: false }
     }
 
+    /// Whether it is to the field `outer` or to one below it.
+    pub(crate) fn is_within(&self, outer: &str) -> bool {
+        let outer: Vec<&str> = outer.split('.').collect();
+        self.path.len() >= outer.len() && self.path.iter().zip(outer).all(|(a, b)| a == b)
+    }
+
     /// `scenario` with the assignment made; else the field and what is wrong with it.
     fn applied_to(&self, scenario: &Scenario) -> Result<Scenario, (String, String)> {
         let plain = serde_json::to_value(scenario).expect("a scenario is plain data");

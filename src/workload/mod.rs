@@ -3,6 +3,8 @@
 pub(crate) mod arrivals;
 pub(crate) mod lengths;
 pub(crate) mod limit;
+pub(crate) mod prompts;
+pub(crate) mod renumber;
 pub(crate) mod request;
 pub(crate) mod reshape;
 pub(crate) mod servegen;

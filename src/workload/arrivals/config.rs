@@ -270,6 +270,14 @@ fn check_span(path: &str, rate: f64, requests: u64) -> Result<(), ConfigError> {
 }
 
 impl ArrivalsConfig {
+    /// The process by which arrivals follow the ends of requests, if this is one.
+    pub(crate) const fn following_ends(&self) -> Option<&'static str> {
+        match self {
+            Self::ClosedLoop(_) => Some("closed_loop"),
+            _ => None,
+        }
+    }
+
     /// Checks what the types leave open, for so many requests.
     ///
     /// # Errors

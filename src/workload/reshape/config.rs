@@ -67,6 +67,20 @@ impl ReshapeConfig {
         self.requests_per_s.is_some() || matches!(self.arrivals, Some(ArrivalsConfig::VllmBench(_)))
     }
 
+    /// Whether outputs are replaced or scaled.
+    pub(crate) fn changes_outputs(&self) -> bool {
+        self.output_tokens.is_some() || self.output_factor.total_cmp(&1.0).is_ne()
+    }
+
+    /// The field by which arrivals follow the ends of requests, and what it is; `None` where none does.
+    pub(crate) fn following_ends(&self) -> Option<(&'static str, String)> {
+        if let Some(concurrency) = self.max_concurrency {
+            return Some(("max_concurrency", concurrency.to_string()));
+        }
+        let field = self.arrivals.as_ref()?.following_ends()?;
+        Some(("arrivals", field.to_owned()))
+    }
+
     /// Checks what the types leave open, and makes paths absolute, from `directory`.
     ///
     /// # Errors

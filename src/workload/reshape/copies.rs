@@ -9,10 +9,14 @@ use crate::base::ids::RequestId;
 use crate::base::lookup::LookupMap;
 use crate::base::rng::Stream;
 use crate::base::time::{SimDuration, SimTime};
+use crate::workload::renumber::Renumbering;
 use crate::workload::request::{Content, Name, RequestSpec, Segment};
 use crate::workload::source::RequestSource;
 use crate::workload::trace::config::TraceConfig;
 use crate::workload::trace::{TraceError, TraceSource};
+
+/// Tells requests that a sample left out from rows that a window did.
+const SALT: u64 = 2;
 
 /// The requests of all copies of a trace, in order. One copy is read after the other; the requests
 /// of one instant are held.
@@ -35,10 +39,8 @@ pub(super) struct Copies {
     rows: u64,
     first: Option<SimTime>,
     last: SimTime,
-    /// The new id of each request of this copy; `None`: left out. Only where some are.
-    ids: Vec<Option<RequestId>>,
-    /// Requests handed out before this copy, and all in all.
-    before: u64,
+    /// The new ids of the requests of this copy.
+    ids: Renumbering,
     made: u64,
     left_out: u64,
 }
@@ -75,8 +77,7 @@ impl Copies {
             rows: 0,
             first: None,
             last: SimTime::ZERO,
-            ids: Vec::new(),
-            before: 0,
+            ids: Renumbering::new(SALT),
             made: 0,
             left_out: 0,
         })
@@ -108,11 +109,9 @@ impl Copies {
                 let path = self.trace.path.clone();
                 return Err(TraceError::TooManyRequests { path, line: request.line });
             };
-            if self.ratio < 1.0 {
-                self.ids.push(keeps.then_some(id));
-            }
             if keeps {
                 self.made += 1;
+                self.ids.push(request.id.0, id);
                 return self.renamed(request, id).map(Some);
             }
             self.left_out += 1;
@@ -180,7 +179,6 @@ impl Copies {
             return Err(too_late(shift as f64 / 1e9));
         }
         self.shift = SimDuration::from_ns(shift as u64);
-        self.before = self.made;
         self.ids.clear();
         self.kept = LookupMap::new();
         self.source = TraceSource::open(&self.trace)?;
@@ -214,17 +212,10 @@ impl Copies {
 
     /// What a segment of the trace is called in this copy.
     fn segment(&self, segment: Segment) -> Segment {
-        let id = |old: RequestId| match self.ids.get(old.index()) {
-            Some(new) => *new,
-            None => Some(RequestId((self.before + u64::from(old.0)) as u32)),
-        };
-        // A request that was left out keeps a name of its own.
-        let absent = |old: RequestId| Segment::Named(self.name(u64::MAX - u64::from(old.0)));
-        match segment {
+        match self.ids.segment(segment) {
             Segment::Named(name) => Segment::Named(self.name(name)),
             Segment::Tail { name, tokens } => Segment::Tail { name: self.name(name), tokens },
-            Segment::Prompt(old) => id(old).map_or_else(|| absent(old), Segment::Prompt),
-            Segment::Output(old) => id(old).map_or_else(|| absent(old), Segment::Output),
+            of_request => of_request,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A trace, changed on its way in: sampled, repeated, at another rate, with other lengths.
 //!
 //! The order is spreading, sampling, repetition, rate or arrivals, lengths, factors, the output limit.
-//! What a change draws comes from a stream of its own. Memory does not depend on the trace, but for 8
-//! bytes a request of one copy where some are left out. Sources that follow the end of requests by
+//! What a change draws comes from a stream of its own. Memory does not depend on the trace, but
+//! for some bytes a request of one copy where some are left out. Sources that follow the end of requests by
 //! themselves, as sessions do, cannot be reshaped.
 
 pub(crate) mod config;
@@ -39,6 +39,8 @@ pub(crate) struct ReshapedTrace {
     output: Option<(Length, Stream)>,
     prompt_factor: f64,
     output_factor: f64,
+    /// Whether outputs are replaced or scaled; then limits follow them.
+    changes_outputs: bool,
     max_tokens: Option<u32>,
     /// The request that comes next, once it has been asked for; its arrival may not be known yet.
     next: Option<RequestSpec>,
@@ -73,8 +75,10 @@ impl ReshapedTrace {
         let reshape = config.reshape.as_deref().cloned().unwrap_or_default();
         let is_changed = config.reshape.is_some();
         let starts_only = !matches!(config.sessions, None | Some(SessionsConfig::Open(_)));
+        let changes_outputs = reshape.changes_outputs();
         // The limit is for what requests are in the end.
-        let trace = TraceConfig { max_tokens: None, reshape: None, ..config.clone() };
+        let max_tokens = config.max_tokens.filter(|_| !changes_outputs);
+        let trace = TraceConfig { max_tokens, reshape: None, ..config.clone() };
         let span = if reshape.counts_first() {
             span_of(Copies::open(&trace, &reshape, seed)?, starts_only)?
         } else {
@@ -96,6 +100,7 @@ impl ReshapedTrace {
             output: length(&reshape.output_tokens, "trace.output_tokens")?,
             prompt_factor: reshape.prompt_factor,
             output_factor: reshape.output_factor,
+            changes_outputs,
             max_tokens: config.max_tokens,
             next: None,
             spent: false,
@@ -138,9 +143,11 @@ impl ReshapedTrace {
         if let Some((length, draws)) = &mut self.output {
             request.output_tokens = length.at(draws.normal());
         }
-        let output_tokens = scaled(request.output_tokens, self.output_factor);
-        request.max_tokens = self.max_tokens.unwrap_or(output_tokens);
-        request.output_tokens = output_tokens.min(request.max_tokens);
+        if self.changes_outputs {
+            let output_tokens = scaled(request.output_tokens, self.output_factor);
+            request.max_tokens = self.max_tokens.unwrap_or(output_tokens);
+            request.output_tokens = output_tokens.min(request.max_tokens);
+        }
         Ok(Some(request))
     }
 }

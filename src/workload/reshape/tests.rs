@@ -236,3 +236,66 @@ fn what_cannot_be_is_refused() {
         );
     }
 }
+
+/// A trace in servesim's own format.
+fn own_trace(rows: &[&str]) -> tempfile::NamedTempFile {
+    let header = "arrival_ms,prompt_tokens,output_tokens,max_tokens,priority,content";
+    let text: String = std::iter::once(&header).chain(rows).flat_map(|row| [row, "\n"]).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn limits_of_rows_stay_where_outputs_do() {
+    let file = own_trace(&["0,9,50,80,,", "1,9,50,,,"]);
+    let limits = |fields: &str| {
+        let all = requests(file.path(), fields, 0);
+        all.iter().map(|r| (r.output_tokens, r.max_tokens)).collect::<Vec<_>>()
+    };
+    assert_eq!(limits("{}"), [(50, 80), (50, 50)]);
+    assert_eq!(limits("{reshape: {requests_per_s: 5, prompt_factor: 2}}"), [(50, 80), (50, 50)]);
+    assert_eq!(limits("{max_tokens: 60}"), [(50, 60), (50, 60)]);
+    assert_eq!(limits("{max_tokens: 40, reshape: {repeat: 1}}"), [(40, 40), (40, 40)]);
+    // An output of its own has a limit of its own.
+    assert_eq!(limits("{reshape: {output_factor: 2}}"), [(100, 100), (100, 100)]);
+    assert_eq!(limits("{reshape: {output_tokens: {fixed: 7}}}"), [(7, 7), (7, 7)]);
+}
+
+#[test]
+fn prompts_go_on_from_the_same_requests_whatever_was_left_out() {
+    // The k-th goes on from the one before; those of the first ten are out of the window.
+    let rows: Vec<String> = (0..200_u32)
+        .map(|at| match at {
+            0 => "0,9,4,,,".to_owned(),
+            _ => format!("{at},9,4,,,p{}:4 o{}:2 p{at}:3", at - 1, at - 1),
+        })
+        .collect();
+    let file = own_trace(&rows.iter().map(String::as_str).collect::<Vec<_>>());
+    let fields = "{window: {from_s: 0.01}, reshape: {sample_ratio: 0.6, repeat: 2}}";
+    let all = requests(file.path(), fields, 3);
+    // Line 2 has row 0.
+    let row = |request: &RequestSpec| request.line - 2;
+    let (mut continued, mut alone) = (0, Vec::new());
+    for (at, request) in all.iter().enumerate() {
+        let of = |id: usize| RequestId(id as u32);
+        let expected = |piece: Segment, segment| assert_eq!(piece, segment, "{request:?}");
+        let [(prompt, 4), (output, 2), (own, 3)] = pieces(request)[..] else {
+            panic!("{request:?}")
+        };
+        expected(own, Segment::Prompt(of(at)));
+        expected(request.output, Segment::Output(of(at)));
+        if at > 0 && row(&all[at - 1]) + 1 == row(request) {
+            expected(prompt, Segment::Prompt(of(at - 1)));
+            expected(output, Segment::Output(of(at - 1)));
+            continued += 1;
+        } else {
+            // Of what is not there nobody else has anything.
+            assert!([prompt, output].iter().all(|name| matches!(name, Segment::Named(_))));
+            alone.extend([prompt, output]);
+        }
+    }
+    assert!(continued > 80 && alone.len() > 80, "{continued} and {}", alone.len());
+    alone.sort_unstable();
+    assert!(alone.windows(2).all(|pair| pair[0] != pair[1]));
+}

@@ -152,6 +152,28 @@ fn check_correlation(correlation: f64) -> Result<(), ConfigError> {
 }
 
 impl SyntheticConfig {
+    /// The field by which arrivals follow the ends of requests, and what it is; `None` where none does.
+    pub(crate) fn following_ends(&self) -> Option<(String, String)> {
+        if let Some(concurrency) = self.max_concurrency {
+            return Some(("max_concurrency".to_owned(), concurrency.to_string()));
+        }
+        let classes = self.classes.as_deref().unwrap_or_default();
+        let of_classes = classes.iter().enumerate().filter_map(|(at, class)| {
+            Some((format!("classes[{at}].arrivals"), class.arrivals.as_ref()?))
+        });
+        let is_session = |class: &ClassConfig| class.sessions.is_some();
+        if self.sessions.is_some() || classes.iter().any(is_session) {
+            return Some(("sessions".to_owned(), "set".to_owned()));
+        }
+        // Without a class that shares them, the common arrivals are not used.
+        let are_shared = classes.is_empty() || classes.iter().any(|c| c.arrivals.is_none());
+        let common = are_shared.then(|| ("arrivals".to_owned(), &self.arrivals));
+        common
+            .into_iter()
+            .chain(of_classes)
+            .find_map(|(field, arrivals)| Some((field, arrivals.following_ends()?.to_owned())))
+    }
+
     /// Checks what the types leave open, and makes paths absolute, from `directory`.
     ///
     /// # Errors

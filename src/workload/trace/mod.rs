@@ -44,6 +44,7 @@ use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
 use self::lines::Lines;
 use self::order::SortWindow;
 use self::turns::{CLASSES_MAX, Classes, Links, Turns};
+use super::renumber::Renumbering;
 use super::request::{Content, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
 use crate::base::config::short;
@@ -57,12 +58,15 @@ struct Row {
     stamp: i128,
     /// Its line in the file, from 1.
     line: u64,
+    /// Its place among the rows of the file, from 0; known to the source.
+    number: u64,
     prompt_tokens: u32,
     output_tokens: u32,
     /// Smaller runs first under the priority policy.
     priority: i32,
     /// The limit it asks for, where the format records one; else its output.
     max_tokens: Option<u32>,
+    /// Its prompt, in which others are named by their rows.
     content: Content,
     /// What it follows, where the configuration follows sessions and the row says any of it.
     turn: Option<Box<RowTurn>>,
@@ -96,6 +100,7 @@ impl Row {
         Self {
             stamp,
             line,
+            number: 0,
             prompt_tokens,
             output_tokens,
             priority: 0,
@@ -135,6 +140,8 @@ struct FormatFacts {
     is_ordered: bool,
     /// The field or column that says what requests are called.
     name_field: &'static str,
+    /// Whether prompts may name other rows.
+    refers_to_rows: bool,
 }
 
 impl FormatFacts {
@@ -147,6 +154,7 @@ impl FormatFacts {
             hash_block_tokens: None,
             is_ordered: false,
             name_field: "request_id",
+            refers_to_rows: false,
         }
     }
 }
@@ -287,6 +295,8 @@ pub(crate) struct TraceSource {
     config: TraceConfig,
     /// The stamp that is time 0; known from the first row on.
     origin: Option<i128>,
+    /// Ids by rows, where prompts may name rows.
+    ids: Option<Renumbering>,
     /// The part replayed, in nanoseconds after the origin.
     from: i128,
     to: Option<i128>,
@@ -319,8 +329,8 @@ impl TraceSource {
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
-        let is_ordered = rows.facts().is_ordered || config.sessions.is_some();
-        let ties = if is_ordered { Ties::File } else { config.ties };
+        let ties = if rows.facts().is_ordered { Ties::File } else { config.ties };
+        let ids = rows.facts().refers_to_rows.then(|| Renumbering::new(1));
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -332,6 +342,7 @@ impl TraceSource {
             ties,
             config: config.clone(),
             origin: None,
+            ids,
             from: ns_of_s(window.from_s).unwrap_or(0),
             to: window.to_s.and_then(ns_of_s),
             counts: TraceCounts::default(),
@@ -382,6 +393,7 @@ impl TraceSource {
                 self.links.finish(&self.path)?;
                 break;
             };
+            row.number = self.counts.rows_read;
             self.counts.rows_read += 1;
             let line = row.line;
             if row.turn.as_ref().is_some_and(|turn| turn.lacks_stamp) {
@@ -465,6 +477,14 @@ impl TraceSource {
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);
         let max_tokens = self.config.max_tokens.or(row.max_tokens).unwrap_or(row.output_tokens);
+        let mut content = row.content;
+        if let Some(ids) = &mut self.ids {
+            // A row that no number fits cannot be named.
+            if let Ok(number) = u32::try_from(row.number) {
+                ids.push(number, RequestId(id));
+            }
+            content = ids.content(content);
+        }
         Ok(RequestSpec {
             id: RequestId(id),
             arrival,
@@ -473,7 +493,7 @@ impl TraceSource {
             max_tokens,
             priority: row.priority,
             class,
-            content: row.content,
+            content,
             output: Segment::Output(RequestId(id)),
             line: row.line,
             turn,

@@ -79,10 +79,14 @@ struct Ranked {
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_content = || match self.ties {
+            // Rows that follow each other stay in their order.
+            Ties::Content if self.row.turn.is_some() => Ordering::Equal,
             Ties::Content => by_content(&self.row, &other.row),
             Ties::File => Ordering::Equal,
         };
+        let are_tied = |row: &Row| row.turn.is_some() && self.ties == Ties::Content;
         (self.row.stamp.cmp(&other.row.stamp))
+            .then_with(|| are_tied(&self.row).cmp(&are_tied(&other.row)))
             .then_with(by_content)
             .then_with(|| self.row.line.cmp(&other.row.line))
     }

@@ -1,21 +1,31 @@
 //! servesim's own format, with every field a request has: CSV with a header, or JSON lines.
 //!
-//! A prompt is a list of pieces, as text: `7:512 8:512 9~100` is 512 tokens of segment 7, 512 of
-//! segment 8, and a tail of 100 tokens that nothing but a tail of the same name and length matches. A
-//! prompt without pieces shares nothing.
+//! A prompt is a list of pieces, as text:
+//!
+//! | piece | tokens |
+//! |---|---|
+//! | `7:512` | the first 512 of segment 7 |
+//! | `9~100` | a tail of 100, which nothing but a tail of the same name and length matches |
+//! | `9~100:40` | the first 40 of that tail |
+//! | `p3:100` | the first 100 that row 3 alone brought: of its prompt, or of what its prompt calls `p3` itself |
+//! | `o3:50` | the first 50 of what row 3 generates |
+//!
+//! A prompt without pieces is one piece of its own, as long as it is. Rows count from 0; they name
+//! themselves (`p` only) or rows before them, and then arrive after all of those.
 //!
 //! Rows of one instant are in the order of the file: the format says everything, so also that.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde_json::Value;
 
 use super::config::TraceConfig;
-use super::json_rows::{JsonRows, as_u32, has_fields};
+use super::json_rows::{JsonRow, JsonRows, as_u32, has_fields};
 use super::lines::{Line, Lines};
 use super::stamp::{MILLISECONDS, NANOSECONDS, Unit};
 use super::table::{Column, TOKENS, Table, cells, optional, required, tie};
 use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
+use crate::base::ids::RequestId;
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
 
 /// How a trace in CSV starts, for people.
@@ -59,11 +69,11 @@ const DELAY_MS: &str = "delay_ms";
 const CLASS: &str = "class";
 
 const PRIORITIES: &str = "an integer from -2147483648 to 2147483647";
-const PIECES: &str = "pieces such as `7:512 8:512 9~100`";
+const PIECES: &str = "pieces such as `7:512 p3:100 o3:50 9~100`";
 
 /// The header that the writer puts before its rows.
-pub(crate) const HEADER: &str =
-    "arrival_ns,prompt_tokens,output_tokens,max_tokens,priority,content";
+pub(crate) const HEADER: &str = "arrival_ns,prompt_tokens,output_tokens,max_tokens,priority,content,class,session,request,\
+     wait_for,delay_ns";
 
 /// Whether `line` can be the first of a trace in CSV.
 pub(super) fn recognises_csv(line: &str) -> bool {
@@ -80,6 +90,7 @@ pub(super) fn recognises_json(line: &str) -> bool {
 pub(super) struct OwnCsv {
     table: Table,
     stamp_column: usize,
+    before: RowsBefore,
 }
 
 impl OwnCsv {
@@ -94,7 +105,7 @@ impl OwnCsv {
             return Err(TraceError::NoArrivals { path, column: ARRIVAL_NS });
         }
         let stamp_column = usize::from(!table.has(0));
-        Ok(Self { table, stamp_column })
+        Ok(Self { table, stamp_column, before: RowsBefore::default() })
     }
 
     fn unit(&self) -> Unit {
@@ -105,15 +116,22 @@ impl OwnCsv {
 impl RowReader for OwnCsv {
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         let unit = self.unit();
-        let Some(record) = self.table.next_record()? else {
+        let record = self.table.next_record();
+        let number = self.before.begin();
+        let Some(record) = record? else {
             return Ok(None);
         };
-        let mut row = Row::new(
-            record.stamp(self.stamp_column, unit)?,
-            record.line.number,
-            record.tokens(2)?,
-            record.tokens(3)?,
-        );
+        let delay = match record
+            .parsed_if_any(10, NANOSECONDS.accepted, |c| NANOSECONDS.of_text(c))?
+        {
+            Some(ns) => Some(ns),
+            None => record.parsed_if_any(11, MILLISECONDS.accepted, |c| MILLISECONDS.of_text(c))?,
+        };
+        let turn = turn(record.text(7), record.text(8), record.text(9), delay);
+        let lacks_stamp = turn.is_some() && record.text(self.stamp_column).is_none();
+        let stamp = if lacks_stamp { 0 } else { record.stamp(self.stamp_column, unit)? };
+        let mut row = Row::new(stamp, record.line.number, record.tokens(2)?, record.tokens(3)?);
+        row.turn = turn.map(|turn| Box::new(RowTurn { lacks_stamp, ..turn }));
         row.max_tokens = record.parsed_if_any(4, TOKENS, |cell| cell.parse().ok())?;
         row.priority =
             record.parsed_if_any(5, PRIORITIES, |cell| cell.parse().ok())?.unwrap_or_default();
@@ -121,13 +139,7 @@ impl RowReader for OwnCsv {
             row.content = content(&record.line, pieces, row.prompt_tokens)?;
         }
         row.class = record.class();
-        let delay = match record
-            .parsed_if_any(10, NANOSECONDS.accepted, |c| NANOSECONDS.of_text(c))?
-        {
-            Some(ns) => Some(ns),
-            None => record.parsed_if_any(11, MILLISECONDS.accepted, |c| MILLISECONDS.of_text(c))?,
-        };
-        row.turn = turn(record.text(7), record.text(8), record.text(9), delay);
+        self.before.check(&record.line, number, &row)?;
         Ok(Some(row))
     }
 
@@ -136,6 +148,7 @@ impl RowReader for OwnCsv {
         FormatFacts {
             is_ordered: true,
             name_field: REQUEST,
+            refers_to_rows: true,
             ..FormatFacts::new(COLUMNS[self.stamp_column].name, unit.name)
         }
     }
@@ -154,19 +167,22 @@ pub(super) struct OwnJson {
     rows: JsonRows,
     /// The field that the last row had its stamp in.
     stamp_field: &'static str,
+    before: RowsBefore,
 }
 
 impl OwnJson {
     /// Reads `lines`.
     pub(super) fn new(lines: Lines, config: &TraceConfig) -> Self {
         let rows = JsonRows::new(lines, &FIELDS, &with_class(config)).tied(&TIES, config);
-        Self { rows, stamp_field: ARRIVAL_NS }
+        Self { rows, stamp_field: ARRIVAL_NS, before: RowsBefore::default() }
     }
 }
 
 impl RowReader for OwnJson {
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let Some(row) = self.rows.next_row()? else {
+        let row = self.rows.next_row();
+        let number = self.before.begin();
+        let Some(row) = row? else {
             return Ok(None);
         };
         let has = |field| row.fields.contains_key(field);
@@ -183,12 +199,11 @@ impl RowReader for OwnJson {
             _ => (ARRIVAL_NS, NANOSECONDS),
         };
         self.stamp_field = field;
-        let mut read = Row::new(
-            row.stamp(field, unit)?,
-            row.line.number,
-            row.tokens(PROMPT)?,
-            row.tokens(OUTPUT)?,
-        );
+        let turn = json_turn(&row)?;
+        let lacks_stamp = turn.is_some() && !row.fields.contains_key(field);
+        let stamp = if lacks_stamp { 0 } else { row.stamp(field, unit)? };
+        let mut read = Row::new(stamp, row.line.number, row.tokens(PROMPT)?, row.tokens(OUTPUT)?);
+        read.turn = turn.map(|turn| Box::new(RowTurn { lacks_stamp, ..turn }));
         read.max_tokens = row.optional(MAX, TOKENS, as_u32)?;
         let priority = |value: &Value| value.as_i64()?.try_into().ok();
         read.priority = row.optional(PRIORITY, PRIORITIES, priority)?.unwrap_or_default();
@@ -197,16 +212,7 @@ impl RowReader for OwnJson {
             read.content = content(&row.line, pieces, read.prompt_tokens)?;
         }
         read.class = row.class();
-        if row.follows {
-            let time = |field, unit: Unit| row.optional(field, unit.accepted, |v| unit.of_value(v));
-            let delay = match time(DELAY_NS, NANOSECONDS)? {
-                Some(ns) => Some(ns),
-                None => time(DELAY_MS, MILLISECONDS)?,
-            };
-            let all = [SESSION, REQUEST, WAIT_FOR].map(|field| row.text(field));
-            let [session, name, wait_for] = all;
-            read.turn = turn(session, name, wait_for, delay);
-        }
+        self.before.check(&row.line, number, &read)?;
         Ok(Some(read))
     }
 
@@ -215,6 +221,7 @@ impl RowReader for OwnJson {
         FormatFacts {
             is_ordered: true,
             name_field: REQUEST,
+            refers_to_rows: true,
             ..FormatFacts::new(self.stamp_field, unit.name)
         }
     }
@@ -239,32 +246,108 @@ fn with_class(config: &TraceConfig) -> TraceConfig {
     TraceConfig { class_field, ..config.clone() }
 }
 
+/// What a row of JSON follows.
+fn json_turn(row: &JsonRow<'_>) -> Result<Option<RowTurn>, TraceError> {
+    if !row.follows {
+        return Ok(None);
+    }
+    let time = |field, unit: Unit| row.optional(field, unit.accepted, |v| unit.of_value(v));
+    let delay = match time(DELAY_NS, NANOSECONDS)? {
+        Some(ns) => Some(ns),
+        None => time(DELAY_MS, MILLISECONDS)?,
+    };
+    let [session, name, wait_for] = [SESSION, REQUEST, WAIT_FOR].map(|field| row.text(field));
+    Ok(turn(session, name, wait_for, delay))
+}
+
+/// The `wait_for` of a request that waits for nobody, although its session has earlier ones.
+pub(crate) const NOBODY: &str = "-";
+
 /// What a row follows; `wait_for` are names with blanks between them.
 fn turn(
     session: Option<String>,
     name: Option<String>,
     wait_for: Option<String>,
     delay: Option<i128>,
-) -> Option<Box<RowTurn>> {
-    let wait_for =
-        wait_for.map(|names| names.split_ascii_whitespace().map(str::to_owned).collect());
+) -> Option<RowTurn> {
+    let names = |text: String| match text.as_str() {
+        NOBODY => Vec::new(),
+        names => names.split_ascii_whitespace().map(str::to_owned).collect(),
+    };
+    let wait_for = wait_for.map(names);
     let is_tied = session.is_some() || name.is_some() || wait_for.is_some();
-    is_tied.then(|| Box::new(RowTurn { session, name, wait_for, delay, ..RowTurn::default() }))
+    is_tied.then_some(RowTurn { session, name, wait_for, delay, ..RowTurn::default() })
+}
+
+/// The rows before the one that is read, which it may name.
+#[derive(Debug, Default)]
+struct RowsBefore {
+    /// Rows begun, those that cannot be used included.
+    begun: u64,
+    /// The latest stamp of those that can.
+    latest: Option<i128>,
+}
+
+impl RowsBefore {
+    /// The number of the row that is read next.
+    fn begin(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun - 1
+    }
+
+    /// Whether the rows that `row`, the `number`-th, names arrive before it.
+    fn check(&mut self, line: &Line<'_>, number: u64, row: &Row) -> Result<(), TraceError> {
+        let is_late = self.latest.is_some_and(|latest| row.stamp < latest);
+        self.latest = self.latest.max(Some(row.stamp));
+        let Content::Pieces(pieces) = &row.content else { return Ok(()) };
+        for piece in pieces {
+            let (other, may_be_itself) = match piece.segment {
+                Segment::Prompt(other) => (u64::from(other.0), true),
+                Segment::Output(other) => (u64::from(other.0), false),
+                Segment::Named(_) | Segment::Tail { .. } => continue,
+            };
+            if may_be_itself && other == number {
+                continue;
+            }
+            if other >= number {
+                let accepted = format!("a row before this one, which is row {number}, from 0 on");
+                return Err(line.refuse(CONTENT, format!("`{}`", Text(piece)), accepted));
+            }
+            if is_late {
+                let found =
+                    format!("`{}` in a row that arrives before an earlier one", Text(piece));
+                return Err(line.refuse(CONTENT, found, "other rows named in order of arrival"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Pieces as text; `None` if they are not.
 fn parse_pieces(text: &str) -> Option<Vec<Piece>> {
-    text.split_ascii_whitespace()
-        .map(|piece| {
-            let at = piece.find([':', '~'])?;
-            let (name, tokens) = (piece[..at].parse().ok()?, piece[at + 1..].parse().ok()?);
-            let segment = match piece.as_bytes()[at] {
-                b':' => Segment::Named(name),
-                _ => Segment::Tail { name, tokens },
-            };
-            (tokens > 0).then_some(Piece { segment, tokens })
-        })
-        .collect()
+    text.split_ascii_whitespace().map(parse_piece).collect()
+}
+
+fn parse_piece(text: &str) -> Option<Piece> {
+    let row = |text: &str| text.parse().ok().map(RequestId);
+    let (segment, tokens) = if let Some((name, length)) = text.split_once('~') {
+        let (length, tokens) = length.split_once(':').unwrap_or((length, length));
+        let (name, length) = (name.parse().ok()?, length.parse().ok()?);
+        (Segment::Tail { name, tokens: length }, tokens)
+    } else {
+        let (name, tokens) = text.split_once(':')?;
+        let segment = if let Some(number) = name.strip_prefix('p') {
+            Segment::Prompt(row(number)?)
+        } else if let Some(number) = name.strip_prefix('o') {
+            Segment::Output(row(number)?)
+        } else {
+            Segment::Named(name.parse().ok()?)
+        };
+        (segment, tokens)
+    };
+    let tokens = tokens.parse().ok()?;
+    let is_empty = tokens == 0 || matches!(segment, Segment::Tail { tokens: 0, .. });
+    (!is_empty).then_some(Piece { segment, tokens })
 }
 
 /// The prompt that `pieces` make.
@@ -280,23 +363,32 @@ fn content(line: &Line<'_>, pieces: Vec<Piece>, prompt_tokens: u32) -> Result<Co
     }
 }
 
-/// Writes the pieces of `request` as text into `text`; nothing for a prompt that shares nothing. Answers
-/// whether the format has words for it.
-pub(crate) fn write_pieces(request: &RequestSpec, text: &mut String) -> bool {
-    let Content::Pieces(pieces) = &request.content else { return true };
+/// Writes the pieces of `request` as text into `text`; nothing for a prompt that shares nothing. Requests
+/// are named by their ids, which are their rows where all are written in order.
+pub(crate) fn write_pieces(request: &RequestSpec, text: &mut String) {
+    let Content::Pieces(pieces) = &request.content else { return };
     for (at, piece) in pieces.iter().enumerate() {
         let blank = if at == 0 { "" } else { " " };
-        let written = match piece.segment {
-            Segment::Named(name) => write!(text, "{blank}{name}:{}", piece.tokens),
-            // A part of a tail would match what the tail does not.
-            Segment::Tail { name, tokens } if tokens == piece.tokens => {
-                write!(text, "{blank}{name}~{tokens}")
-            }
-            _ => return false,
-        };
-        written.expect("a string takes all");
+        write!(text, "{blank}{}", Text(piece)).expect("a string takes all");
     }
-    true
+}
+
+/// A piece as text.
+struct Text<'a>(&'a Piece);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tokens = self.0.tokens;
+        match self.0.segment {
+            Segment::Named(name) => write!(f, "{name}:{tokens}"),
+            Segment::Tail { name, tokens: length } if length == tokens => {
+                write!(f, "{name}~{length}")
+            }
+            Segment::Tail { name, tokens: length } => write!(f, "{name}~{length}:{tokens}"),
+            Segment::Prompt(row) => write!(f, "p{row}:{tokens}"),
+            Segment::Output(row) => write!(f, "o{row}:{tokens}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -330,6 +422,39 @@ mod tests {
     }
 
     #[test]
+    fn pieces_may_be_of_other_rows() {
+        let of = |row| RequestId(row);
+        let pieces = vec![
+            Piece { segment: Segment::Prompt(of(0)), tokens: 3 },
+            Piece { segment: Segment::Output(of(0)), tokens: 2 },
+            Piece { segment: Segment::Tail { name: 9, tokens: 100 }, tokens: 40 },
+            Piece { segment: Segment::Prompt(of(1)), tokens: 5 },
+        ];
+        let csv = format!("{HEADER}\n0,3,2,,,\n0,50,1,,,p0:3 o0:2 9~100:40 p1:5\n");
+        let read = rows(Csv, &csv);
+        assert_eq!(read[1].content, Content::Pieces(pieces));
+    }
+
+    #[test]
+    fn rows_name_only_rows_before_them() {
+        let csv = |row: &str| refused(Csv, &format!("{HEADER}\n\n5,1,2,,,\n{row}\n"));
+        let own = "expected a row before this one, which is row 1, from 0 on";
+        assert_eq!(csv("5,1,2,,,o1:1"), format!("t:4: `content` is `o1:1`, {own}"));
+        assert_eq!(csv("5,1,2,,,p2:1"), format!("t:4: `content` is `p2:1`, {own}"));
+        // Sorted in, it would arrive before the row that it names.
+        let error = csv("4,1,2,,,p0:1");
+        assert_eq!(
+            error,
+            "t:4: `content` is `p0:1` in a row that arrives before an earlier one, expected other \
+             rows named in order of arrival"
+        );
+        let json =
+            r#"{"arrival_ns": 1, "prompt_tokens": 1, "output_tokens": 2, "content": "p1:1"}"#;
+        let error = refused(Jsonl, json);
+        assert!(error.ends_with("which is row 0, from 0 on"), "{error}");
+    }
+
+    #[test]
     fn milliseconds_are_read_as_well() {
         let csv = "class,output_tokens,arrival_ms,prompt_tokens\nchat,2,1.5,3\n";
         let row = Row { class: Some("chat".into()), ..Row::new(1_500_000, 2, 3, 2) };
@@ -349,6 +474,11 @@ mod tests {
             ("0,1,2,,,7", "`content` is \"7\", expected pieces such as `7:512"),
             ("0,1,2,,,7:0", "`content` is \"7:0\", expected pieces"),
             ("0,1,2,,,-7:1", "`content` is \"-7:1\", expected pieces"),
+            ("0,1,2,,,9~0:1", "`content` is \"9~0:1\", expected pieces"),
+            ("0,1,2,,,9~4:0", "`content` is \"9~4:0\", expected pieces"),
+            ("0,1,2,,,q0:1", "`content` is \"q0:1\", expected pieces"),
+            ("0,1,2,,,p:1", "`content` is \"p:1\", expected pieces"),
+            ("0,1,2,,,p4294967296:1", "`content` is \"p4294967296:1\", expected pieces"),
             ("0,3,2,,,7:1 8:1", "`content` is pieces of 2 tokens, expected pieces of 3 tokens"),
         ] {
             let error = csv(row);

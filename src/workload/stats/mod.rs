@@ -1,14 +1,24 @@
 //! What a workload is like: rate, burstiness, lengths, and how much of its prompts is shared.
 //!
-//! Memory grows with the number of different lengths and of different pieces, as sharing needs.
+//! Memory grows with the number of different lengths, and of different blocks of prompts that share
+//! some, as sharing needs; as long as no prompt says what it consists of, with 8 bytes a request.
+
+mod intervals;
+mod stack;
+mod timeline;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::request::{Content, RequestSpec, Segment};
-use crate::base::lookup::LookupMap;
+use super::prompts::PromptTree;
+use super::request::{Content, Piece, RequestSpec, Segment};
+use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
+use intervals::Intervals;
+use stack::StackDistances;
+pub(crate) use timeline::Timeline;
+use timeline::TimelineCollector;
 
 /// The statistics of a workload. What cannot be known of so few requests is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,13 +30,16 @@ pub(crate) struct WorkloadStats {
     pub(crate) requests_per_s: Option<f64>,
     /// Standard deviation of the intervals divided by their mean; 1 for Poisson arrivals.
     pub(crate) interarrival_cv: Option<f64>,
+    /// Correlation of each interval with the next; 0 for independent ones.
+    pub(crate) interarrival_lag1: Option<f64>,
+    pub(crate) timeline: Timeline,
     pub(crate) prompt_tokens: Option<Lengths>,
     pub(crate) output_tokens: Option<Lengths>,
     pub(crate) prefix: PrefixReuse,
 }
 
 /// A distribution of lengths. Percentiles interpolate between the two nearest ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Lengths {
     pub(crate) total: u64,
     pub(crate) mean: f64,
@@ -36,6 +49,16 @@ pub(crate) struct Lengths {
     pub(crate) p95: f64,
     pub(crate) p99: f64,
     pub(crate) max: u32,
+    /// How many there are of each magnitude, without gaps.
+    pub(crate) histogram: Vec<LengthBin>,
+}
+
+/// How many lengths are at least `from` and below `to`: none, or from a power of two to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LengthBin {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) requests: u64,
 }
 
 /// How much of the prompts has been there before.
@@ -52,6 +75,8 @@ pub(crate) struct PrefixReuse {
     pub(crate) block_tokens: u32,
     /// Caches that forget the block unused for longest, each request served at once.
     pub(crate) caches: Vec<CacheHits>,
+    /// The same for powers of two in blocks, up to the first that holds all blocks.
+    pub(crate) curve: Vec<CacheHits>,
 }
 
 /// What a cache of some size would find.
@@ -67,12 +92,18 @@ pub(crate) struct StatsCollector {
     first: Option<SimTime>,
     last: Option<SimTime>,
     requests: u64,
-    /// Mean and sum of squared deviations of the intervals (Welford).
-    gap_mean: f64,
-    gap_squares: f64,
+    intervals: Intervals,
+    timeline: TimelineCollector,
     prompts: BTreeMap<u32, u64>,
     outputs: BTreeMap<u32, u64>,
-    prefixes: Prefixes,
+    tree: PromptTree,
+    /// Prompts that share nothing, as long as no other prompt has come that could name them.
+    unnamed: Vec<(RequestId, u32)>,
+    /// Whether any prompt says what it consists of.
+    has_content: bool,
+    prompt_tokens: u64,
+    shared_tokens: u64,
+    cache_tokens: Vec<u64>,
     caches: StackDistances,
 }
 
@@ -83,32 +114,60 @@ impl StatsCollector {
             first: None,
             last: None,
             requests: 0,
-            gap_mean: 0.0,
-            gap_squares: 0.0,
+            intervals: Intervals::default(),
+            timeline: TimelineCollector::new(),
             prompts: BTreeMap::new(),
             outputs: BTreeMap::new(),
-            prefixes: Prefixes::default(),
+            tree: PromptTree::default(),
+            unnamed: Vec::new(),
+            has_content: false,
+            prompt_tokens: 0,
+            shared_tokens: 0,
+            cache_tokens: cache_tokens.to_vec(),
             caches: StackDistances::new(block_tokens, cache_tokens),
         }
     }
 
     /// Takes the next request in.
     pub(crate) fn add(&mut self, request: &RequestSpec) {
-        if let Some(last) = self.last {
-            let gap = request.arrival.since(last).as_s();
-            let delta = gap - self.gap_mean;
-            self.gap_mean += delta / self.requests as f64;
-            self.gap_squares += delta * (gap - self.gap_mean);
-        }
+        self.intervals.add(request.arrival);
         self.first.get_or_insert(request.arrival);
         self.last = Some(request.arrival);
         self.requests += 1;
         *self.prompts.entry(request.prompt_tokens).or_default() += 1;
         *self.outputs.entry(request.output_tokens).or_default() += 1;
-        let (path, hits) = self.prefixes.walk(request);
-        self.prefixes.shared_tokens += hits;
-        self.prefixes.tokens += u64::from(request.prompt_tokens);
+        let shared_tokens = match &request.content {
+            Content::Pieces(pieces) => {
+                self.has_content = true;
+                for (id, tokens) in std::mem::take(&mut self.unnamed) {
+                    self.serve_private(id, tokens);
+                }
+                self.serve(pieces)
+            }
+            Content::Private if self.has_content => {
+                self.serve_private(request.id, request.prompt_tokens)
+            }
+            Content::Private => {
+                self.unnamed.push((request.id, request.prompt_tokens));
+                0
+            }
+        };
+        let prompt_tokens = u64::from(request.prompt_tokens);
+        self.prompt_tokens += prompt_tokens;
+        self.shared_tokens += shared_tokens;
+        self.timeline.add(request.arrival, prompt_tokens.saturating_sub(shared_tokens));
+    }
+
+    /// Looks a prompt up and keeps it; its first tokens that were there.
+    fn serve(&mut self, pieces: &[Piece]) -> u64 {
+        let (path, shared_tokens) = self.tree.walk(pieces);
         self.caches.serve(&path);
+        shared_tokens
+    }
+
+    /// The same for one that shares nothing, which is one piece of its own.
+    fn serve_private(&mut self, id: RequestId, tokens: u32) -> u64 {
+        self.serve(&[Piece { segment: Segment::Prompt(id), tokens }])
     }
 
     /// The statistics of all requests so far.
@@ -118,30 +177,31 @@ impl StatsCollector {
             (Some(first), Some(last)) => last.since(first).as_s(),
             _ => 0.0,
         };
-        let is_spread = gaps > 0.0 && span_s > 0.0;
-        let tokens = self.prefixes.tokens;
-        let is_known = self.prefixes.has_content && tokens > 0;
-        let ratio = |hits: u64| is_known.then(|| hits as f64 / tokens as f64);
-        let caches =
-            self.caches.sizes.iter().zip(&self.caches.hits).map(|(&cache_tokens, &hits)| {
-                CacheHits {
-                    cache_tokens,
-                    hit_ratio: ratio(hits * u64::from(self.caches.block_tokens)),
-                }
-            });
+        let is_known = self.has_content && self.prompt_tokens > 0;
+        let ratio = |hits: u64| is_known.then(|| hits as f64 / self.prompt_tokens as f64);
+        let block_tokens = u64::from(self.caches.block_tokens());
+        let found = |cache_tokens: u64, blocks: u64| CacheHits {
+            cache_tokens,
+            hit_ratio: ratio(blocks * block_tokens),
+        };
+        let caches = self.cache_tokens.iter().map(|&size| found(size, self.caches.hits(size)));
+        let curve = self.caches.curve().map(|(size, blocks)| found(size * block_tokens, blocks));
         WorkloadStats {
             requests: self.requests,
             span_s,
-            requests_per_s: is_spread.then(|| gaps / span_s),
-            interarrival_cv: is_spread.then(|| (self.gap_squares / gaps).sqrt() / self.gap_mean),
+            requests_per_s: (span_s > 0.0).then(|| gaps / span_s),
+            interarrival_cv: self.intervals.cv(),
+            interarrival_lag1: self.intervals.lag1(),
+            timeline: self.timeline.finish(),
             prompt_tokens: lengths(&self.prompts, self.requests),
             output_tokens: lengths(&self.outputs, self.requests),
             prefix: PrefixReuse {
-                shared_tokens: self.prefixes.shared_tokens,
-                ideal_hit_ratio: ratio(self.prefixes.shared_tokens),
-                working_set_tokens: tokens - self.prefixes.shared_tokens,
-                block_tokens: self.caches.block_tokens,
+                shared_tokens: self.shared_tokens,
+                ideal_hit_ratio: ratio(self.shared_tokens),
+                working_set_tokens: self.prompt_tokens - self.shared_tokens,
+                block_tokens: self.caches.block_tokens(),
                 caches: caches.collect(),
+                curve: curve.collect(),
             },
         }
     }
@@ -172,173 +232,32 @@ fn lengths(counts: &BTreeMap<u32, u64>, n: u64) -> Option<Lengths> {
         p95: percentile(0.95),
         p99: percentile(0.99),
         max,
+        histogram: histogram(counts),
     })
 }
 
-/// All prompts so far, as a tree of pieces that forgets nothing.
-#[derive(Default)]
-struct Prefixes {
-    /// A node by the node before it, the tokens of that node before it, and its segment.
-    nodes: LookupMap<(u32, u32, Segment), u32>,
-    /// Tokens that some prompt has of each node.
-    seen: Vec<u32>,
-    /// Whether any prompt says what it consists of.
-    has_content: bool,
-    tokens: u64,
-    shared_tokens: u64,
-}
-
-/// A step of a prompt: the node, and where its tokens end in the prompt.
-type Step = (u32, u32);
-
-impl Prefixes {
-    /// The path of a prompt, with how many of its first tokens were there before.
-    fn walk(&mut self, request: &RequestSpec) -> (Vec<Step>, u64) {
-        let Content::Pieces(pieces) = &request.content else { return (Vec::new(), 0) };
-        self.has_content = true;
-        let (mut parent, mut at, mut end, mut hits, mut is_shared) = (u32::MAX, 0, 0_u32, 0, true);
-        let mut path = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            let key = (parent, at, piece.segment);
-            let node = if let Some(&node) = self.nodes.get(&key) {
-                node
-            } else {
-                let node = self.seen.len() as u32;
-                self.nodes.insert(key, node);
-                self.seen.push(0);
-                node
-            };
-            let seen = &mut self.seen[node as usize];
-            if is_shared {
-                hits += u64::from(piece.tokens.min(*seen));
-                is_shared = piece.tokens <= *seen;
-            }
-            *seen = piece.tokens.max(*seen);
-            (parent, at) = (node, piece.tokens);
-            end = end.saturating_add(piece.tokens);
-            path.push((node, end));
-        }
-        (path, hits)
+/// How many of each magnitude, from that of the shortest to that of the longest.
+fn histogram(counts: &BTreeMap<u32, u64>) -> Vec<LengthBin> {
+    // Lengths of 2^(n-1) and more have n digits.
+    let digits = |length: u32| (u32::BITS - length.leading_zeros()) as usize;
+    let (Some((&min, _)), Some((&max, _))) = (counts.first_key_value(), counts.last_key_value())
+    else {
+        return Vec::new();
+    };
+    let bin = |digits: usize| {
+        let to = 1_u64 << digits;
+        LengthBin { from: if digits == 0 { 0 } else { to / 2 }, to, requests: 0 }
+    };
+    let mut bins: Vec<_> = (digits(min)..=digits(max)).map(bin).collect();
+    for (&length, &count) in counts {
+        bins[digits(length) - digits(min)].requests += count;
     }
-}
-
-/// Caches of all sizes at once: a cache of n blocks that forgets the one unused for longest holds a
-/// block exactly if at most n different blocks, itself included, were used since its last use (Mattson
-/// et al., 1970). Of one prompt, earlier blocks count as used later, so that a prefix outlives what
-/// follows it.
-struct StackDistances {
-    block_tokens: u32,
-    sizes: Vec<u64>,
-    /// Blocks found, by size.
-    hits: Vec<u64>,
-    /// A block by the node that it ends in and its end in the prompt.
-    blocks: LookupMap<(u32, u32), u32>,
-    /// When each block was used last: a place in `tree`.
-    used: Vec<u32>,
-    /// A Fenwick tree with a one for the last use of each block.
-    tree: Vec<u32>,
-    now: u32,
-}
-
-impl StackDistances {
-    fn new(block_tokens: u32, sizes: &[u64]) -> Self {
-        Self {
-            block_tokens,
-            sizes: sizes.to_vec(),
-            hits: vec![0; sizes.len()],
-            blocks: LookupMap::new(),
-            used: Vec::new(),
-            tree: vec![0; 1 << 12],
-            now: 0,
-        }
-    }
-
-    /// Looks a prompt's blocks up and uses them; O(blocks x log blocks).
-    fn serve(&mut self, path: &[Step]) {
-        if self.sizes.is_empty() {
-            return;
-        }
-        let mut ids = Vec::new();
-        let mut end = self.block_tokens;
-        for &(node, node_end) in path {
-            while end <= node_end {
-                let next = self.used.len() as u32;
-                let id = if let Some(&id) = self.blocks.get(&(node, end)) {
-                    let blocks = u64::from(self.uses_since(self.used[id as usize]));
-                    for (size, hits) in self.sizes.iter().zip(&mut self.hits) {
-                        *hits += u64::from(blocks <= size / u64::from(self.block_tokens));
-                    }
-                    id
-                } else {
-                    self.blocks.insert((node, end), next);
-                    self.used.push(0);
-                    next
-                };
-                ids.push(id);
-                let Some(next_end) = end.checked_add(self.block_tokens) else { break };
-                end = next_end;
-            }
-        }
-        for &id in ids.iter().rev() {
-            self.touch(id);
-        }
-    }
-
-    /// Blocks whose last use is not before `place`.
-    fn uses_since(&self, place: u32) -> u32 {
-        self.sum(self.now) - self.sum(place - 1)
-    }
-
-    fn touch(&mut self, id: u32) {
-        if self.now as usize + 1 == self.tree.len() {
-            self.compact();
-        }
-        let place = std::mem::replace(&mut self.used[id as usize], 0);
-        if place > 0 {
-            self.add(place, false);
-        }
-        self.now += 1;
-        self.used[id as usize] = self.now;
-        self.add(self.now, true);
-    }
-
-    /// Numbers the last uses from 1 on.
-    fn compact(&mut self) {
-        let mut live: Vec<u32> =
-            (0..self.used.len() as u32).filter(|&id| self.used[id as usize] > 0).collect();
-        live.sort_unstable_by_key(|&id| self.used[id as usize]);
-        self.tree = vec![0; (live.len() * 2).max(1 << 12)];
-        self.now = 0;
-        for id in live {
-            self.now += 1;
-            self.used[id as usize] = self.now;
-            self.add(self.now, true);
-        }
-    }
-
-    fn add(&mut self, place: u32, is_used: bool) {
-        let mut at = place as usize;
-        while at < self.tree.len() {
-            self.tree[at] = if is_used { self.tree[at] + 1 } else { self.tree[at] - 1 };
-            at += at & at.wrapping_neg();
-        }
-    }
-
-    fn sum(&self, place: u32) -> u32 {
-        let (mut at, mut sum) = (place as usize, 0);
-        while at > 0 {
-            sum += self.tree[at];
-            at &= at - 1;
-        }
-        sum
-    }
+    bins
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Piece;
     use super::*;
-    use crate::base::ids::RequestId;
 
     fn request(ms: u64, output: u32, pieces: &[(u64, u32)]) -> RequestSpec {
         let named = |&(name, tokens)| Piece { segment: Segment::Named(name), tokens };
@@ -419,5 +338,66 @@ mod tests {
         let stats = stats(4, &[4, 8], &order);
         assert_eq!(stats.prefix.caches[0].hit_ratio, Some(0.0));
         assert_eq!(stats.prefix.caches[1].hit_ratio, Some(9_998.0 / 10_000.0));
+    }
+
+    fn private(id: u32, tokens: u32) -> RequestSpec {
+        let named = request(0, 1, &[(1, tokens)]);
+        RequestSpec { id: RequestId(id), content: Content::Private, ..named }
+    }
+
+    /// A prompt that begins with the first tokens of request 0's and goes on elsewhere.
+    fn continued(tokens: u32, more: u32) -> RequestSpec {
+        let pieces = vec![
+            Piece { segment: Segment::Prompt(RequestId(0)), tokens },
+            Piece { segment: Segment::Named(1), tokens: more },
+        ];
+        let named = request(0, 1, &[(1, tokens + more)]);
+        RequestSpec { id: RequestId(9), content: Content::Pieces(pieces), ..named }
+    }
+
+    #[test]
+    fn a_prompt_that_shares_nothing_may_be_continued_later() {
+        let order = [private(0, 20), private(1, 20), continued(12, 4), continued(30, 2)];
+        let stats = stats(4, &[], &order);
+        // Twelve of the twenty tokens, and then all of them.
+        assert_eq!(stats.prefix.shared_tokens, 12 + 20);
+        assert_eq!(stats.prefix.working_set_tokens, 20 + 20 + 16 + 32 - 32);
+        // Blocks: 5 + 5; 3 found + 1; 3 and then 2 found + 3. Different ones: 14.
+        let curve: Vec<_> = stats.prefix.curve.iter().map(|cache| cache.cache_tokens).collect();
+        assert_eq!(curve, [4, 8, 16, 32, 64]);
+        assert_eq!(stats.prefix.curve[4].hit_ratio, Some(8.0 * 4.0 / 88.0));
+    }
+
+    #[test]
+    fn prompts_without_content_have_no_ratio() {
+        let stats = stats(4, &[8], &[private(0, 20), private(1, 10)]);
+        assert_eq!((stats.prefix.ideal_hit_ratio, stats.prefix.caches[0].hit_ratio), (None, None));
+        assert_eq!((stats.prefix.working_set_tokens, stats.prefix.curve.len()), (30, 0));
+        assert_eq!(stats.timeline.working_set_tokens, [30]);
+    }
+
+    #[test]
+    fn the_curve_is_that_of_single_caches() {
+        // Of 40 different blocks, the later ones are used more rarely.
+        let order: Vec<_> = (0..2000_u64)
+            .map(|at| request(at, 1, &[((at * at + at / 3) % 41 % (at % 40 + 1), 4)]))
+            .collect();
+        let sizes = [4, 8, 16, 32, 64, 128, 256];
+        let stats = stats(4, &sizes, &order);
+        assert_eq!(stats.prefix.caches, stats.prefix.curve);
+        let ratios: Vec<_> = stats.prefix.curve.iter().map(|cache| cache.hit_ratio).collect();
+        assert!(ratios.is_sorted() && ratios[0] < ratios[5], "{ratios:?}");
+        assert_eq!(ratios[6], stats.prefix.ideal_hit_ratio);
+    }
+
+    #[test]
+    fn lengths_are_counted_by_magnitude() {
+        let order: Vec<_> = [0, 1, 4, 5, 7, 8].map(|output| request(0, output, &[(1, 3)])).into();
+        let output = stats(4, &[], &order).output_tokens.unwrap();
+        let bins: Vec<_> = output.histogram.iter().map(|b| (b.from, b.to, b.requests)).collect();
+        assert_eq!(bins, [(0, 1, 1), (1, 2, 1), (2, 4, 0), (4, 8, 3), (8, 16, 1)]);
+        let most = request(0, u32::MAX, &[(1, 3)]);
+        let bin = stats(4, &[], &[most]).output_tokens.unwrap().histogram[0];
+        assert_eq!((bin.from, bin.to), (1 << 31, 1 << 32));
     }
 }
