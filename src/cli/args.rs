@@ -155,6 +155,9 @@ pub(super) struct WriteArgs {
     /// Write ids even where prompts differ within a block, and give up what they share of it.
     #[arg(long)]
     pub(super) whole_blocks: bool,
+    /// Round arrivals and pauses to whole milliseconds.
+    #[arg(long)]
+    pub(super) whole_ms: bool,
 }
 
 /// What a trace can be written as.

@@ -26,14 +26,16 @@ fn a_trace_that_is_written_runs_as_the_one_that_was_read() {
         let out = folder.text(name);
         let ran = servesim(["trace", "convert", &path, &out, "--to", to]);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        assert!(ran.stderr.starts_with("servesim: 2081 requests written"), "{}", ran.stderr);
+        assert!(ran.stderr.starts_with("servesim: 2000 requests written"), "{}", ran.stderr);
         assert_eq!(digest(&out, set), expected, "{name}");
     }
     // Ids of 512 tokens are ids of 16 tokens as well, 32 times as many.
     let out = folder.text("small.jsonl");
     let ran =
         servesim(["trace", "convert", &path, &out, "--to", "mooncake", "--block-tokens", "16"]);
-    assert!(ran.stderr.ends_with("ties=file --set workload.trace.hash_block_tokens=16\n"));
+    assert!(
+        ran.stderr.contains("ties=file --set workload.trace.hash_block_tokens=16; some follow")
+    );
     let args = ["replay", &out, "--format", "json", "--set", "workload.trace.ties=file"];
     let args = args.into_iter().chain(["--set", "workload.trace.hash_block_tokens=16"]);
     assert_eq!(servesim(args).report()["digest"], expected);
@@ -412,7 +414,7 @@ fn a_page_of_pictures_goes_beside_the_figures() {
     let timeline = &stats["timeline"];
     let arrivals: u64 =
         timeline["arrivals"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
-    assert_eq!((arrivals, &timeline["bin_s"]), (2081, &10.0.into()));
+    assert_eq!((arrivals, &timeline["bin_s"]), (2000, &10.0.into()));
     let working_set = timeline["working_set_tokens"].as_array().unwrap();
     assert_eq!(working_set.last(), Some(&stats["prefix"]["working_set_tokens"]));
     let curve = stats["prefix"]["curve"].as_array().unwrap();

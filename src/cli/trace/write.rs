@@ -115,6 +115,7 @@ fn write(
         if let Some(answers) = answers.filter(|_| source.follows_ends()) {
             under_way.push(Reverse((answers.end(&request), request.id)));
         }
+        let request = if args.whole_ms { in_whole_ms(request) } else { request };
         sink.write(&request, source.class_names())?;
         requests += 1;
         are_tied |= request.turn.is_some();
@@ -141,6 +142,17 @@ fn write(
     }
     writeln!(io::stderr(), "{told}")?;
     Ok(Outcome::Done)
+}
+
+/// `request` with its arrival and its pause rounded to milliseconds, halves up.
+fn in_whole_ms(request: RequestSpec) -> RequestSpec {
+    let rounded = |ns: u64| ns.saturating_add(500_000) / 1_000_000 * 1_000_000;
+    let arrival = SimTime::from_ns(rounded(request.arrival.as_ns()));
+    let turn = request.turn.map(|mut turn| {
+        turn.delay = SimDuration::from_ns(rounded(turn.delay.as_ns()));
+        turn
+    });
+    RequestSpec { arrival, turn, ..request }
 }
 
 fn format(usual_block_tokens: Option<u32>, args: &WriteArgs) -> Result<WriteFormat, CliError> {

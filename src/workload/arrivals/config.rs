@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 use crate::base::time::SimTime;
+use crate::workload::sessions::config::Counts;
 
 /// When requests come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,6 +139,8 @@ pub(crate) struct ClosedLoopConfig {
     pub(crate) think: Spread,
     /// Seconds over which the users begin, evenly, the first at 0.
     pub(crate) ramp_up_s: f64,
+    /// What a user has one of at a time, where requests make up sessions.
+    pub(crate) counts: Counts,
 }
 
 /// The load of `vllm bench serve`.
@@ -216,7 +219,8 @@ impl Default for SegmentConfig {
 
 impl Default for ClosedLoopConfig {
     fn default() -> Self {
-        Self { concurrency: 64, think_s: 0.0, think: Spread::Fixed, ramp_up_s: 0.0 }
+        let counts = Counts::Sessions;
+        Self { concurrency: 64, think_s: 0.0, think: Spread::Fixed, ramp_up_s: 0.0, counts }
     }
 }
 

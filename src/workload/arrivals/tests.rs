@@ -204,8 +204,13 @@ fn the_bench_ramps_by_the_number_of_the_request() {
 
 #[test]
 fn users_begin_think_and_send_again() {
-    let users =
-        ClosedLoopConfig { concurrency: 2, think_s: 3.0, think: Spread::Fixed, ramp_up_s: 10.0 };
+    let users = ClosedLoopConfig {
+        concurrency: 2,
+        think_s: 3.0,
+        think: Spread::Fixed,
+        ramp_up_s: 10.0,
+        ..ClosedLoopConfig::default()
+    };
     let mut arrivals = Arrivals::new(&ArrivalsConfig::ClosedLoop(users), 5, 0, "test");
     let at = |s: u64| SimTime::from_ns(s * 1_000_000_000);
     let next = |arrivals: &mut Arrivals| {
@@ -233,6 +238,7 @@ fn think_times_are_exponential_if_asked() {
         think_s: 2.0,
         think: Spread::Exponential,
         ramp_up_s: 0.0,
+        ..ClosedLoopConfig::default()
     };
     let mut arrivals = Arrivals::new(&ArrivalsConfig::ClosedLoop(users), N as u64 + 1, 0, "test");
     let mut gaps = Vec::new();

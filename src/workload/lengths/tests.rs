@@ -49,8 +49,8 @@ fn distributions_have_their_moments() {
     // One more with probability 3/4: mean 2 + 3, variance q / p^2 = 12.
     let geometric = sample("{geometric: {mean: 5, min: 2}}");
     assert_moments(&geometric, 5.0, 12.0_f64.sqrt(), 0.03);
-    let least = geometric.iter().filter(|&&tokens| tokens < 2.5).count() as f64 / N as f64;
-    assert!((least - 0.25).abs() < 4.0 * (0.25_f64 * 0.75 / N as f64).sqrt(), "{least}");
+    let shortest = geometric.iter().filter(|&&tokens| tokens < 2.5).count() as f64 / N as f64;
+    assert!((shortest - 0.25).abs() < 4.0 * (0.25_f64 * 0.75 / N as f64).sqrt(), "{shortest}");
     assert!(sample("{geometric: {mean: 3, min: 3}}").iter().all(|&tokens| tokens < 3.5));
     // Zipf on 1 to 3 of exponent 1: weights 6, 3, 2 of 11; mean 18 / 11, mean square 36 / 11.
     let zipf = sample("{zipf: {exponent: 1, min: 1, max: 3}}");

@@ -15,8 +15,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::arrivals::Arrivals;
+use super::arrivals::config::ArrivalsConfig;
 use super::lengths::Weighted;
 use super::request::{Content, Name, Piece, RequestSpec, Segment};
+use super::sessions::config::Counts;
 use super::source::RequestSource;
 use super::trace::TraceError;
 use crate::base::config::ConfigError;
@@ -60,6 +62,8 @@ enum UnderWay {
 enum Next {
     Process(usize),
     Session,
+    /// A session whose turn waited for a user of the process.
+    Waiting(usize),
 }
 
 /// Arrivals, and whose they are.
@@ -69,6 +73,25 @@ struct Process {
     whose: Whose,
     /// The field that says when they come, for errors.
     field: String,
+    /// Whether its users have one request at a time, and not one session.
+    counts_requests: bool,
+    /// Its sessions that go on when a user has time: when their turns are due, and their numbers.
+    waiting: BinaryHeap<Reverse<(SimTime, u64)>>,
+}
+
+impl Process {
+    fn new(config: &ArrivalsConfig, arrivals: Arrivals, whose: Whose, field: String) -> Self {
+        let counts_requests = match config {
+            ArrivalsConfig::ClosedLoop(users) => users.counts == Counts::Requests,
+            _ => false,
+        };
+        Self { arrivals, whose, field, counts_requests, waiting: BinaryHeap::new() }
+    }
+
+    /// Whether a user who has time at `now` has a turn to send.
+    fn has_turn(&self, now: SimTime) -> bool {
+        self.waiting.peek().is_some_and(|Reverse((due, _))| *due <= now)
+    }
 }
 
 #[derive(Debug)]
@@ -96,11 +119,9 @@ impl SyntheticSource {
             classes.push(Class::new(config, class, number, seed, &prefix)?);
             if let Some(arrivals) = &class.arrivals {
                 let requests = class.requests.map_or(requests, u64::from);
-                processes.push(Process {
-                    arrivals: Arrivals::new(arrivals, requests, seed, &prefix),
-                    whose: Whose::One(number),
-                    field: format!("workload.synthetic.classes[{number}]"),
-                });
+                let field = format!("workload.synthetic.classes[{number}]");
+                let made = Arrivals::new(arrivals, requests, seed, &prefix);
+                processes.push(Process::new(arrivals, made, Whose::One(number), field));
             } else {
                 shared.push((number, class.weight()));
             }
@@ -117,7 +138,8 @@ impl SyntheticSource {
         };
         if let Some(whose) = whose {
             let arrivals = Arrivals::new(&config.arrivals, requests, seed, "workload");
-            processes.push(Process { arrivals, whose, field: "workload.synthetic".to_owned() });
+            let field = "workload.synthetic".to_owned();
+            processes.push(Process::new(&config.arrivals, arrivals, whose, field));
         }
         let follows_ends = processes.iter().any(|process| process.arrivals.follows_ends())
             || classes.iter().any(Class::has_sessions);
@@ -141,7 +163,11 @@ impl SyntheticSource {
         for (place, process) in self.processes.iter().enumerate() {
             let next = process.arrivals.next().map_err(|e| e.within(&process.field))?;
             if let Some(time) = next.filter(|&time| first.is_none_or(|(_, best)| time < best)) {
-                first = Some((Next::Process(place), time));
+                let has_turn = process.has_turn(time);
+                first = Some((
+                    if has_turn { Next::Waiting(place) } else { Next::Process(place) },
+                    time,
+                ));
             }
         }
         Ok(first.filter(|_| self.made < self.requests))
@@ -171,9 +197,8 @@ impl SyntheticSource {
         self.say(Box::new(session), request, SimDuration::ZERO, true)
     }
 
-    /// The next turn of the session that is due.
-    fn go_on(&mut self, arrival: SimTime, id: RequestId) -> RequestSpec {
-        let Reverse((_, number)) = self.due.pop().expect("a session is due");
+    /// The next turn of the session `number`.
+    fn go_on(&mut self, number: u64, arrival: SimTime, id: RequestId) -> RequestSpec {
         let mut session = self.pausing.remove(&number).expect("it is due");
         let turn = session.planned.pop_front().expect("it has a turn to come");
         let own = Piece { segment: Segment::Prompt(id), tokens: turn.added_tokens };
@@ -204,7 +229,7 @@ impl SyntheticSource {
                 [own].into_iter().filter(|piece| piece.tokens > 0).collect()
             }
         };
-        let turn = Some(session.turn(delay, is_start));
+        let turn = Some(Box::new(session.turn(delay, is_start)));
         let output = Piece { segment: request.output, tokens: request.output_tokens };
         self.under_way.insert(request.id, UnderWay::Turn(session, output));
         RequestSpec { turn, ..request }
@@ -245,7 +270,16 @@ impl RequestSource for SyntheticSource {
         self.made += 1;
         match next {
             Next::Process(place) => self.begin(place, arrival, id),
-            Next::Session => self.go_on(arrival, id),
+            Next::Session => {
+                let Reverse((_, number)) = self.due.pop().expect("a session is due");
+                self.go_on(number, arrival, id)
+            }
+            Next::Waiting(place) => {
+                let process = &mut self.processes[place];
+                process.arrivals.take();
+                let Reverse((_, number)) = process.waiting.pop().expect("a session is due");
+                self.go_on(number, arrival, id)
+            }
         }
     }
 
@@ -261,12 +295,17 @@ impl RequestSource for SyntheticSource {
                 session.tell(output);
                 if let Some(turn) = session.planned.front() {
                     let due = at.checked_add(turn.think).unwrap_or(SimTime::MAX);
-                    let number = session.name.0;
-                    self.due.push(Reverse((due, number)));
+                    let (number, place) = (session.name.0, session.process);
                     self.pausing.insert(number, *session);
-                    return;
+                    if !self.processes[place].counts_requests {
+                        self.due.push(Reverse((due, number)));
+                        return;
+                    }
+                    self.processes[place].waiting.push(Reverse((due, number)));
+                    place
+                } else {
+                    session.process
                 }
-                session.process
             }
         };
         self.processes[place].arrivals.ended(at);

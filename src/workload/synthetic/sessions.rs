@@ -111,8 +111,8 @@ pub(super) struct Session {
 
 impl Session {
     /// What the coming turn follows.
-    pub(super) fn turn(&self, delay: SimDuration, is_start: bool) -> Box<Turn> {
-        Box::new(Turn { session: Some(self.name), delay, is_start, ..Turn::default() })
+    pub(super) fn turn(&self, delay: SimDuration, is_start: bool) -> Turn {
+        Turn { session: Some(self.name), delay, is_start, ..Turn::default() }
     }
 
     /// Something was said.

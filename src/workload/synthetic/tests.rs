@@ -298,6 +298,19 @@ fn a_user_of_a_closed_loop_has_one_session_at_a_time() {
 }
 
 #[test]
+fn a_user_of_requests_serves_sessions_by_turns() {
+    let load = "{requests: 5, arrivals: {closed_loop: {concurrency: 1, counts: requests}}, \
+                sessions: {turns: {fixed: 2}, think_s: 3, think: fixed}}";
+    // 0: a1, done at 2; 2: b1, as a2 is due at 5 only; done at 4; 4: c1, done at 6; 6: a2, due for 1 s; 8: b2, due at 7.
+    let made = served(load, 0, 2);
+    let seen: Vec<_> = made
+        .iter()
+        .map(|r| (r.arrival.as_s(), r.turn.as_ref().unwrap().session.unwrap().0))
+        .collect();
+    assert_eq!(seen, [(0.0, 0), (2.0, 1), (4.0, 2), (6.0, 0), (8.0, 1)]);
+}
+
+#[test]
 fn another_class_of_sessions_shifts_no_draw() {
     let chat = "{name: chat, arrivals: {poisson: {requests_per_s: 1}}, sessions: {turns: {uniform: {max: 5}}}}";
     let plain =
