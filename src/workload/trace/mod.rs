@@ -22,6 +22,7 @@ mod order;
 pub(crate) mod own;
 mod qwen_bailian;
 mod ragpulse;
+mod raw_json;
 #[cfg(test)]
 mod shared_traces;
 mod splitwise;
@@ -34,6 +35,7 @@ pub(crate) mod validate;
 mod vidur;
 mod vllm_bench;
 mod vllm_timed_trace;
+mod weka;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -135,6 +137,8 @@ struct FormatFacts {
     is_ordered: bool,
     /// The field or column that says what requests are called.
     name_field: &'static str,
+    /// Whether rows may have stamps.
+    has_stamps: bool,
 }
 
 impl FormatFacts {
@@ -147,6 +151,7 @@ impl FormatFacts {
             hash_block_tokens: None,
             is_ordered: false,
             name_field: "request_id",
+            has_stamps: true,
         }
     }
 }
@@ -166,7 +171,13 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 13] = [
+const READERS: [ReaderEntry; 14] = [
+    ReaderEntry {
+        format: TraceFormat::Weka,
+        starts_with: weka::STARTS_WITH,
+        recognises: weka::recognises,
+        open: |lines, config| Ok(Box::new(weka::Weka::new(lines, config)?)),
+    },
     ReaderEntry {
         format: TraceFormat::VllmBench,
         starts_with: vllm_bench::STARTS_WITH,
@@ -321,6 +332,8 @@ impl TraceSource {
         }
         let is_ordered = rows.facts().is_ordered || config.sessions.is_some();
         let ties = if is_ordered { Ties::File } else { config.ties };
+        // Rows without stamps are in order.
+        let sort_window_s = if rows.facts().has_stamps { config.sort_window_s } else { 0.0 };
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -328,7 +341,7 @@ impl TraceSource {
             path,
             format: entry.format,
             gzip,
-            sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), ties),
+            sorter: SortWindow::new(ns_of_s(sort_window_s).unwrap_or(0), ties),
             ties,
             config: config.clone(),
             origin: None,
@@ -518,7 +531,12 @@ fn entry_for(lines: &mut Lines, format: TraceFormat) -> Result<&'static ReaderEn
             accepted: accepted_starts(),
         });
     };
+    // A document over several lines does not say in the first which one it is.
+    let is_open = line.text.starts_with('{') && !line.text.trim_end().ends_with('}');
     lines.hold();
+    if is_open && weka::recognises(&lines.ahead()) {
+        return entry_for(lines, TraceFormat::Weka);
+    }
     Ok(entry)
 }
 

@@ -304,7 +304,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
             "--trace-format",
             "tsv",
             "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
-             `mooncake`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `csv`, `jsonl`)".into(),
+             `mooncake`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",
