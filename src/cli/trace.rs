@@ -14,8 +14,9 @@ use super::error::CliError;
 use super::run::window_value;
 use crate::base::time::SimTime;
 use crate::scenario::{Assignment, Scenario, WorkloadConfig};
+use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
 use crate::workload::source::{RequestSource, SourceDescription};
-use crate::workload::stats::{Lengths, StatsCollector, WorkloadStats};
+use crate::workload::stats::{Lengths, Pauses, SessionStats, StatsCollector, WorkloadStats};
 use crate::workload::trace::TraceSource;
 use crate::workload::trace::config::TraceConfig;
 use crate::workload::trace::own::write_pieces;
@@ -66,7 +67,9 @@ fn config(input: &TraceInput, part: &TracePart) -> Result<TraceConfig, CliError>
 }
 
 fn stats(args: &StatsArgs) -> Result<Outcome, CliError> {
-    let config = config(&args.input, &args.part)?;
+    let mut config = config(&args.input, &args.part)?;
+    // Who follows whom is read, whatever a replay makes of it.
+    config.sessions.get_or_insert(SessionsConfig::Think(ThinkConfig::default()));
     let mut source = TraceSource::open(&config)?;
     let usual = source.describe().hash_block_tokens.unwrap_or(16);
     let mut collector = StatsCollector::new(args.block_tokens.unwrap_or(usual), &args.cache_tokens);
@@ -128,7 +131,28 @@ fn print_stats(
             prefix.block_tokens
         )?;
     }
-    Ok(())
+    stats.sessions.map_or(Ok(()), |sessions| print_sessions(&sessions, out))
+}
+
+fn print_sessions(sessions: &SessionStats, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nsessions                {}", sessions.sessions)?;
+    writeln!(out, "of one turn (%)         {:.2}", sessions.one_turn_ratio * 100.0)?;
+    writeln!(out, "turns that follow       {}", sessions.followers)?;
+    writeln!(out, "                        mean     min     p50     p90     p95     p99     max")?;
+    let Lengths { mean, min, p50, p90, p95, p99, max, .. } = sessions.turns;
+    writeln!(
+        out,
+        "{:<18}{mean:>10.1}{min:>8}{p50:>8.0}{p90:>8.0}{p95:>8.0}{p99:>8.0}{max:>8}",
+        "turns"
+    )?;
+    let Some(Pauses { mean, min, p50, p90, p95, p99, max }) = sessions.pause_s else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "{:<18}{mean:>10.1}{min:>8.1}{p50:>8.1}{p90:>8.1}{p95:>8.1}{p99:>8.1}{max:>8.1}",
+        "pause (s)"
+    )
 }
 
 /// How the trace was read.

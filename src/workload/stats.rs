@@ -2,10 +2,14 @@
 //!
 //! Memory grows with the number of different lengths and of different pieces, as sharing needs.
 
+mod sessions;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use self::sessions::TieCollector;
+pub(crate) use self::sessions::{Pauses, SessionStats};
 use super::request::{Content, RequestSpec, Segment};
 use crate::base::lookup::LookupMap;
 use crate::base::time::SimTime;
@@ -23,6 +27,8 @@ pub(crate) struct WorkloadStats {
     pub(crate) prompt_tokens: Option<Lengths>,
     pub(crate) output_tokens: Option<Lengths>,
     pub(crate) prefix: PrefixReuse,
+    /// Absent where no request says that it is tied to another.
+    pub(crate) sessions: Option<SessionStats>,
 }
 
 /// A distribution of lengths. Percentiles interpolate between the two nearest ranks.
@@ -74,6 +80,7 @@ pub(crate) struct StatsCollector {
     outputs: BTreeMap<u32, u64>,
     prefixes: Prefixes,
     caches: StackDistances,
+    ties: TieCollector,
 }
 
 impl StatsCollector {
@@ -89,6 +96,7 @@ impl StatsCollector {
             outputs: BTreeMap::new(),
             prefixes: Prefixes::default(),
             caches: StackDistances::new(block_tokens, cache_tokens),
+            ties: TieCollector::default(),
         }
     }
 
@@ -109,6 +117,7 @@ impl StatsCollector {
         self.prefixes.shared_tokens += hits;
         self.prefixes.tokens += u64::from(request.prompt_tokens);
         self.caches.serve(&path);
+        self.ties.add(request);
     }
 
     /// The statistics of all requests so far.
@@ -143,6 +152,7 @@ impl StatsCollector {
                 block_tokens: self.caches.block_tokens,
                 caches: caches.collect(),
             },
+            sessions: self.ties.finish(),
         }
     }
 }
@@ -150,19 +160,7 @@ impl StatsCollector {
 fn lengths(counts: &BTreeMap<u32, u64>, n: u64) -> Option<Lengths> {
     let (&min, &max) = (counts.keys().next()?, counts.keys().next_back()?);
     let total: u64 = counts.iter().map(|(&length, &count)| u64::from(length) * count).sum();
-    let at_rank = |rank: u64| {
-        let mut below = 0;
-        let found = counts.iter().find(|&(_, &count)| {
-            below += count;
-            below > rank
-        });
-        found.map_or(max, |(&length, _)| length)
-    };
-    let percentile = |p: f64| {
-        let rank = p * (n - 1) as f64;
-        let (low, high) = (at_rank(rank.floor() as u64), at_rank(rank.ceil() as u64));
-        f64::from(low) + (f64::from(high) - f64::from(low)) * rank.fract()
-    };
+    let percentile = |share: f64| percentile(counts, n, share, f64::from);
     Some(Lengths {
         total,
         mean: total as f64 / n as f64,
@@ -173,6 +171,26 @@ fn lengths(counts: &BTreeMap<u32, u64>, n: u64) -> Option<Lengths> {
         p99: percentile(0.99),
         max,
     })
+}
+
+/// The value below which a share of `n` values lies, of which `counts` says how often each occurs.
+fn percentile<T: Copy>(
+    counts: &BTreeMap<T, u64>,
+    n: u64,
+    share: f64,
+    number: impl Fn(T) -> f64,
+) -> f64 {
+    let at_rank = |rank: u64| {
+        let mut below = 0;
+        let found = counts.iter().find(|&(_, &count)| {
+            below += count;
+            below > rank
+        });
+        found.or(counts.iter().next_back()).map_or(0.0, |(&value, _)| number(value))
+    };
+    let rank = share * (n - 1) as f64;
+    let (low, high) = (at_rank(rank.floor() as u64), at_rank(rank.ceil() as u64));
+    low + (high - low) * rank.fract()
 }
 
 /// All prompts so far, as a tree of pieces that forgets nothing.

@@ -88,6 +88,8 @@ struct RowTurn {
     lacks_stamp: bool,
     /// Whether what it waits for may lie before the trace.
     may_dangle: bool,
+    /// Whether the rows of its session follow each other by stamp, however they stand in the file.
+    is_by_stamp: bool,
     /// Whether its prompt and lengths say only what it adds to the request before it in its session.
     continues: bool,
 }

@@ -395,17 +395,13 @@ mod tests {
         let found = all("{\"b\": [{}],\n\n\"a\": -1\n}\n{\"a\": 2,}\n{\"a\": 3}\n");
         assert_eq!(
             found,
-            [
-                "t:3: `a` is -1, expected a count",
-                "t:5:9: malformed JSON: trailing comma",
-                "6:3"
-            ]
+            ["t:3: `a` is -1, expected a count", "t:5:9: malformed JSON: trailing comma", "6:3"]
         );
+        assert_eq!(all("{\"a\": 1, \"a\": 2}"), ["t:1: `a` is there twice, expected one value"]);
         assert_eq!(
-            all("{\"a\": 1, \"a\": 2}"),
-            ["t:1: `a` is there twice, expected one value"]
+            all("[1]"),
+            ["t:1:1: malformed JSON: invalid type: sequence, expected an object"]
         );
-        assert_eq!(all("[1]"), ["t:1:1: malformed JSON: invalid type: sequence, expected an object"]);
         assert_eq!(all("{\n\"a\": 1,\n\n  x\n}"), ["t:4:3: malformed JSON: key must be a string"]);
     }
 

@@ -55,9 +55,8 @@ fn ties(requests: &[String]) -> Vec<(Vec<usize>, Option<i128>)> {
     let rows = rows(&session(&requests.join(", ")));
     let turns: Vec<_> = rows.iter().map(|row| row.turn.as_ref().unwrap()).collect();
     let place = |name: &String| turns.iter().position(|turn| turn.name.as_ref() == Some(name));
-    let waits = |turn: &RowTurn| {
-        turn.wait_for.iter().flatten().map(|name| place(name).unwrap()).collect()
-    };
+    let waits =
+        |turn: &RowTurn| turn.wait_for.iter().flatten().map(|name| place(name).unwrap()).collect();
     turns.iter().map(|turn| (waits(turn), turn.delay.map(|ns| ns / 1_000_000))).collect()
 }
 
@@ -251,7 +250,9 @@ fn what_cannot_be_used_is_named_with_its_place() {
         assert!(error.contains(expected), "{error}");
     }
     let deep = (0..10).fold(request(0.0, 0.0), |inner, _| subagent(0.0, "null", &[inner]));
-    assert!(refused(&session(&deep)).contains("`requests` is deeper, expected subagents at most 8"));
+    assert!(
+        refused(&session(&deep)).contains("`requests` is deeper, expected subagents at most 8")
+    );
 }
 
 #[test]
