@@ -109,7 +109,7 @@ pub(crate) enum TraceFormat {
     /// JSON lines with `timestamp` (s, as text) and `hash_ids` by part of the prompt.
     #[serde(rename = "ragpulse")]
     RagPulse,
-    /// JSON documents with the `requests` of one session each, as of Weka and AgentX.
+    /// JSON documents with the `requests` of one session each.
     Weka,
     /// servesim's own CSV.
     Csv,

@@ -186,9 +186,9 @@ fn the_conversations_are_read_whole() {
     with_sessions(&mut config);
     let mut source = TraceSource::open(&config).unwrap();
     let mut collector = StatsCollector::new(64, &[]);
-    let mut starts = 0;
+    let mut begun = 0;
     while let Some(request) = source.next_request().unwrap() {
-        starts += u64::from(request.turn.as_ref().unwrap().is_start);
+        begun += u64::from(request.turn.as_ref().unwrap().is_start);
         collector.add(&request);
     }
     let (stats, described) = (collector.finish(), source.describe());
@@ -200,7 +200,7 @@ fn the_conversations_are_read_whole() {
     let reuse = stats.prefix.ideal_hit_ratio.unwrap() * 100.0;
     assert!((reuse - 95.7).abs() <= 0.05, "{reuse}");
     let sessions = stats.sessions.unwrap();
-    assert_eq!((sessions.sessions, starts), (203, 203));
+    assert_eq!((sessions.sessions, begun), (203, 203));
     assert_eq!(sessions.followers, 11_113 - 203);
     assert_eq!((described.format, described.gzip), (TraceFormat::Weka, true));
     assert_eq!(described.hash_block_tokens, Some(64));

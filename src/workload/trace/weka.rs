@@ -1,5 +1,5 @@
 //! Conversations of coding agents as JSON: one session a document, with the requests in it one after the
-//! other, and those of subagents inside. The traces of kv-cache-tester and the corpora of AgentX have this
+//! other, and those of subagents inside. The traces of kv-cache-tester and the corpora of `AgentX` have this
 //! shape.
 //!
 //! Times count from the start of a session, and nothing says when sessions begin: rows have no stamps. A
