@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::support::{Folder, command, repository, servesim};
+use crate::support::{Folder, command, repository, servesim, shared};
 
 /// A good row of a trace.
 const GOOD: &str = "{\"timestamp\": 0, \"input_length\": 10, \"output_length\": 5}\n";
@@ -426,4 +426,72 @@ fn a_page_of_pictures_goes_beside_the_figures() {
     // On standard output it stands alone.
     let ran = servesim(["trace", "stats", &path, "--html", "-"]);
     assert_eq!(ran.stdout, html);
+}
+
+/// A document of one session of two turns and a subagent between them.
+const SESSION: &str = r#"{
+  "id": "a", "block_size": 64, "hash_id_scope": "local",
+  "requests": [
+    {"t": 0, "type": "n", "in": 130, "out": 5, "hash_ids": [1, 2], "api_time": 1},
+    {"t": 2, "type": "subagent", "requests": [
+      {"t": 0, "type": "n", "in": 70, "out": 5, "hash_ids": [9], "api_time": 1}
+    ]},
+    {"t": 9, "type": "s", "in": 200, "out": 5, "hash_ids": [1, 2, 3], "think_time": 8}
+  ]
+}"#;
+
+#[test]
+fn conversations_say_what_a_replay_of_them_needs() {
+    let folder = Folder::new();
+    let path = folder.write("trace_0001.json", SESSION);
+    let ran = servesim(["replay", &path]);
+    assert_eq!(ran.code, Some(2));
+    let expected = "`workload.trace.sessions` is absent, expected `closed` (`--sessions closed:8`)";
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    let ran = servesim(["replay", &path, "--sessions", "think"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("trace_0001.json:4: a session begins without"), "{}", ran.stderr);
+    let ran = servesim(["trace", "validate", &path]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "3 rows, 0 problems\n"));
+    for further in [
+        &["--sessions", "closed:1"][..],
+        &[
+            "--sessions",
+            "think",
+            "--set",
+            "workload.trace.reshape.arrivals={poisson: {requests_per_s: 1}}",
+        ],
+    ] {
+        let args = ["replay", &path, "--format", "json"];
+        let args = args.iter().chain(further);
+        let report = servesim(args).report();
+        assert_eq!(report["requests"]["completed"], 3, "{report:#}");
+    }
+    let report = servesim(["trace", "stats", &path, "--format", "json"]).report();
+    let sessions = &report["stats"]["sessions"];
+    assert_eq!((&sessions["sessions"], &sessions["followers"]), (&1.into(), &2.into()));
+    // The subagent begins 1 s after the first answer; the last waits for both, 6 s after its end.
+    assert_eq!(
+        (&sessions["pause_s"]["min"], &sessions["pause_s"]["max"]),
+        (&1.0.into(), &6.0.into())
+    );
+    let table = servesim(["trace", "stats", &path]).stdout;
+    assert!(table.contains("\nsessions                1\n"), "{table}");
+}
+
+#[test]
+fn the_shared_conversations_replay_to_the_end() {
+    let Some(path) = shared("traces/agentic-kv-cache-tester/traces_subset.jsonl.gz") else {
+        return;
+    };
+    let path = path.display().to_string();
+    let mut args = vec!["replay", &path, "--format", "json", "--sessions", "closed:8"];
+    args.extend(["--limit", "400"]);
+    args.extend(["--set", "engine.vllm.kv_cache_tokens=16777216"]);
+    args.extend(["--set", "engine.vllm.max_model_len=1048576"]);
+    // Room for the longest prompts, more than the accelerator and the model have.
+    args.extend(["--set", "engine.vllm.allow_overcommit=true"]);
+    args.extend(["--set", "engine.vllm.allow_long_max_model_len=true"]);
+    let report = servesim(args).report();
+    assert_eq!(report["requests"]["completed"], 400, "{report:#}");
 }

@@ -13,7 +13,9 @@ use crate::base::output::ResultFile;
 use crate::report::format::{count, figure, known};
 use crate::report::trace_page::{Bin, FigureTable, TracePage};
 use crate::workload::source::{RequestSource, SourceDescription};
-use crate::workload::stats::{CacheHits, LengthBin, Lengths, StatsCollector, WorkloadStats};
+use crate::workload::stats::{
+    CacheHits, LengthBin, Lengths, Pauses, StatsCollector, WorkloadStats,
+};
 
 /// Rows that time has in the table.
 const TIME_ROWS: usize = 10;
@@ -72,7 +74,7 @@ impl TraceText<'_> {
         print_columns(&self.lengths(), out)?;
         writeln!(out)?;
         pairs(self.sharing(), out)?;
-        for table in [self.caches(), self.over_time(), self.magnitudes()] {
+        for table in [self.sessions(), self.caches(), self.over_time(), self.magnitudes()] {
             if !table.rows.is_empty() {
                 writeln!(out)?;
                 print_columns(&table, out)?;
@@ -107,6 +109,7 @@ impl TraceText<'_> {
                 self.lengths(),
                 pairs("Load", self.load()),
                 pairs("Prompts in common", self.sharing()),
+                self.sessions(),
                 self.caches(),
                 pairs("How it was read", self.reader()),
             ],
@@ -157,13 +160,19 @@ impl TraceText<'_> {
 
     fn load(&self) -> Vec<(String, String)> {
         let stats = self.stats;
-        owned(vec![
+        let mut rows = vec![
             ("requests", stats.requests.to_string()),
             ("span (s)", format!("{:.3}", stats.span_s)),
             ("requests per s", decimals(stats.requests_per_s, 3)),
             ("CV of intervals", decimals(stats.interarrival_cv, 2)),
             ("lag-1 correlation", decimals(stats.interarrival_lag1, 2)),
-        ])
+        ];
+        if let Some(sessions) = &stats.sessions {
+            rows.push(("sessions", sessions.sessions.to_string()));
+            rows.push(("of one turn (%)", percent(Some(sessions.one_turn_ratio))));
+            rows.push(("turns that follow", sessions.followers.to_string()));
+        }
+        owned(rows)
     }
 
     fn sharing(&self) -> Vec<(String, String)> {
@@ -197,6 +206,28 @@ impl TraceText<'_> {
             title: "Lengths".to_owned(),
             header: header(&["tokens", "mean", "min", "p50", "p90", "p95", "p99", "max"]),
             rows: rows.into_iter().filter_map(of).collect(),
+        }
+    }
+
+    /// Sessions and their pauses; no rows where there are none.
+    fn sessions(&self) -> FigureTable {
+        let mut rows = Vec::new();
+        if let Some(sessions) = &self.stats.sessions {
+            let Lengths { mean, min, p50, p90, p95, p99, max, .. } = &sessions.turns;
+            let mut row = vec!["turns".to_owned(), format!("{mean:.1}"), min.to_string()];
+            row.extend([p50, p90, p95, p99].map(|value| format!("{value:.0}")));
+            row.push(max.to_string());
+            rows.push(row);
+            if let Some(Pauses { mean, min, p50, p90, p95, p99, max }) = sessions.pause_s {
+                let figures = [mean, min, p50, p90, p95, p99, max];
+                let figures = figures.map(|value| format!("{value:.1}"));
+                rows.push(["pause (s)".to_owned()].into_iter().chain(figures).collect());
+            }
+        }
+        FigureTable {
+            title: "Sessions".to_owned(),
+            header: header(&["sessions", "mean", "min", "p50", "p90", "p95", "p99", "max"]),
+            rows,
         }
     }
 

@@ -8,6 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::config::{EmpiricalConfig, PairsConfig};
 use crate::base::hint::nearest;
+use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
 use crate::workload::source::RequestSource;
 use crate::workload::trace::config::TraceConfig;
 use crate::workload::trace::{TraceError, TraceSource};
@@ -31,6 +32,12 @@ impl<T> Weighted<T> {
         let (values, sums): (Vec<_>, Vec<_>) = summed.unzip();
         assert!(sum > 0.0, "a distribution has a value");
         Self { values, sums }
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) fn values(&self) -> &[T] {
+        &self.values
     }
 
     /// The first value at which the share of the weights exceeds `share`, from 0 to 1; O(log n).
@@ -81,8 +88,10 @@ pub(super) fn read_pairs(config: &PairsConfig) -> Result<Weighted<(u32, u32)>, T
 
 /// The pairs of the requests of a trace.
 fn read_trace(path: &Path) -> Result<Weighted<(u32, u32)>, TraceError> {
-    let mut source =
-        TraceSource::open(&TraceConfig { path: path.to_owned(), ..Default::default() })?;
+    // Lengths are there whether or not anybody says when a session begins.
+    let sessions = Some(SessionsConfig::Think(ThinkConfig::default()));
+    let config = TraceConfig { path: path.to_owned(), sessions, ..TraceConfig::default() };
+    let mut source = TraceSource::open(&config)?;
     let mut values = Vec::new();
     while source.next_arrival()?.is_some() {
         let request = source.take();

@@ -4,6 +4,7 @@ use std::path::Path;
 use super::config::*;
 use super::*;
 use crate::base::rng::tests::moments;
+use crate::base::testing;
 
 const N: usize = 40_000;
 
@@ -186,4 +187,19 @@ fn each_unusable_value_names_its_field() {
         let error = config.resolve(Path::new("/")).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[test]
+fn the_lengths_of_arxiv_summaries_are_read_whole() {
+    let path = testing::shared(
+        "traces/arxiv-summarization-lengths/arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv",
+    );
+    let Some(path) = path else { return };
+    let config = PairsConfig::Csv(CsvPairsConfig { path, ..CsvPairsConfig::default() });
+    let pairs = table::read_pairs(&config).unwrap();
+    // Rows, and the filter, as its description states them.
+    assert_eq!(pairs.values().len(), 28_257);
+    assert!(pairs.values().iter().all(|(prompt, output)| prompt + output <= 4096));
+    // The first row of the file.
+    assert_eq!(pairs.values()[0], (3772, 54));
 }

@@ -2,7 +2,8 @@
 //!
 //! Hash ids say which prompts start alike, but not which of their tokens were generated: a prompt that
 //! goes on where an earlier one and its output end is given the pieces of both, so that it finds the
-//! generated tokens in the cache as an engine does.
+//! generated tokens in the cache as an engine does. A prompt that starts like an earlier one and then
+//! goes another way has the pieces of that one as far as the ids agree.
 
 use crate::workload::request::{Content, Piece, Segment};
 
@@ -19,7 +20,7 @@ pub(super) struct Told {
 
 impl Told {
     /// Its prompt and output.
-    pub(super) fn tokens(&self) -> u64 {
+    fn tokens(&self) -> u64 {
         u64::from(self.prompt_tokens) + u64::from(self.output_tokens)
     }
 
@@ -32,54 +33,81 @@ impl Told {
         pieces
     }
 
-    /// A prompt of so many tokens that is recorded as `content`, as the continuation of this one; `None`
-    /// if it is not: it is too short, or its ids are others. `own` names what is nobody else's.
-    pub(super) fn continued(
+    /// A prompt of so many tokens that is recorded as `content`, with what it repeats of this one; `None` if
+    /// that is nothing. `own` names what is nobody else's.
+    pub(super) fn repeated(
         &self,
         content: &Content,
         prompt_tokens: u32,
         own: Segment,
-    ) -> Option<Vec<Piece>> {
-        let shared = self.tokens();
-        if shared > u64::from(prompt_tokens) {
-            return None;
-        }
-        let rest = prompt_tokens - shared as u32;
-        let mut pieces = self.pieces();
-        match (&self.recorded, content) {
-            (Content::Private, Content::Private) => {
-                pieces.push(Piece { segment: own, tokens: rest });
+    ) -> Option<Repeated> {
+        let whole = self.tokens();
+        let fits = whole <= u64::from(prompt_tokens);
+        let (tokens, mut pieces) = match (&self.recorded, content) {
+            (Content::Private, Content::Private) if fits => {
+                let rest = prompt_tokens - whole as u32;
+                (whole, [self.pieces(), vec![Piece { segment: own, tokens: rest }]].concat())
             }
             (Content::Pieces(before), Content::Pieces(now)) => {
-                if !starts_with(now, before) {
-                    return None;
+                let common = common_tokens(now, before);
+                if fits && common >= whole_blocks(before) {
+                    (whole, self.pieces().into_iter().chain(behind(now, whole)).collect())
+                } else {
+                    (common, up_to(&self.sent, common).chain(behind(now, common)).collect())
                 }
-                pieces.extend(behind(now, shared));
             }
             _ => return None,
-        }
+        };
         pieces.retain(|piece| piece.tokens > 0);
-        Some(pieces)
+        (tokens > 0).then_some(Repeated { pieces, tokens, goes_on: tokens == whole })
     }
 
     /// A prompt that adds `added` to this one and its output, and its length; `None` beyond what a
     /// prompt may have.
     pub(super) fn with(&self, added: Vec<Piece>) -> Option<(Vec<Piece>, u32)> {
-        let more: u64 = added.iter().map(|piece| u64::from(piece.tokens)).sum();
-        let tokens = u32::try_from(self.tokens() + more).ok()?;
+        let tokens = u32::try_from(self.tokens() + sum(&added)).ok()?;
         let mut pieces = self.pieces();
         pieces.extend(added);
         Some((pieces, tokens))
     }
 }
 
-/// Whether `now` starts with the pieces of `before`, but for a partial block at its end.
-fn starts_with(now: &[Piece], before: &[Piece]) -> bool {
-    let whole = match before.last() {
-        Some(Piece { segment: Segment::Tail { .. }, .. }) => &before[..before.len() - 1],
-        _ => before,
-    };
-    now.starts_with(whole)
+/// A prompt with what it repeats of an earlier request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Repeated {
+    pub(super) pieces: Vec<Piece>,
+    /// How much that is.
+    pub(super) tokens: u64,
+    /// Whether it is all of the earlier prompt and its output.
+    pub(super) goes_on: bool,
+}
+
+fn sum(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.tokens)).sum()
+}
+
+/// The tokens of the pieces that both start with.
+fn common_tokens(now: &[Piece], before: &[Piece]) -> u64 {
+    let common = now.iter().zip(before).take_while(|(a, b)| a == b);
+    common.map(|(piece, _)| u64::from(piece.tokens)).sum()
+}
+
+/// Tokens of `pieces` without a partial block at its end, of which ids do not tell what follows it.
+fn whole_blocks(pieces: &[Piece]) -> u64 {
+    match pieces {
+        [whole @ .., Piece { segment: Segment::Tail { .. }, .. }] => sum(whole),
+        whole => sum(whole),
+    }
+}
+
+/// The first `tokens` of `pieces`.
+fn up_to(pieces: &[Piece], tokens: u64) -> impl Iterator<Item = Piece> {
+    let mut left = tokens;
+    pieces.iter().map(move |piece| {
+        let kept = left.min(u64::from(piece.tokens));
+        left -= kept;
+        Piece { tokens: kept as u32, ..*piece }
+    })
 }
 
 /// What of `pieces` lies behind the first `tokens`.
@@ -127,56 +155,71 @@ mod tests {
         Piece { segment: OUTPUT, tokens }
     }
 
+    /// What a prompt with these pieces is, how much of it is repeated, and whether it goes on.
+    fn repeated(before: &Told, pieces: Vec<Piece>) -> Option<(Vec<Piece>, u64, bool)> {
+        let tokens = sum(&pieces) as u32;
+        let Repeated { pieces, tokens, goes_on } =
+            before.repeated(&Content::Pieces(pieces), tokens, OWN)?;
+        Some((pieces, tokens, goes_on))
+    }
+
     #[test]
     fn a_prompt_goes_on_behind_the_output() {
         // 20 tokens in blocks of 16, then 30 generated ones: 50. The next prompt has 70 = 4 blocks and 6.
         let before = told(vec![named(1, 16), tail(2, 4)], 30);
         let now = vec![named(1, 16), named(3, 16), named(5, 16), named(6, 16), tail(7, 6)];
-        let pieces = before.continued(&Content::Pieces(now), 70, OWN).unwrap();
         // Behind 50: of the block that ends at 64 the last 14, and the tail.
-        let expected = [named(1, 16), tail(2, 4), output(30), named(6, 14), tail(7, 6)];
-        assert_eq!(pieces, expected);
-        assert_eq!(pieces.iter().map(|piece| piece.tokens).sum::<u32>(), 70);
+        let expected = vec![named(1, 16), tail(2, 4), output(30), named(6, 14), tail(7, 6)];
+        assert_eq!(repeated(&before, now), Some((expected, 50, true)));
     }
 
     #[test]
     fn a_cut_tail_is_another_tail() {
         let before = told(vec![named(1, 16)], 20);
         let now = vec![named(1, 16), named(2, 16), tail(3, 9)];
-        let pieces = before.continued(&Content::Pieces(now), 41, OWN).unwrap();
         // 36 of 41 are known; of the tail of 9, 5 are left.
-        assert_eq!(pieces, [named(1, 16), output(20), tail(3, 5)]);
+        let expected = vec![named(1, 16), output(20), tail(3, 5)];
+        assert_eq!(repeated(&before, now), Some((expected, 36, true)));
+    }
+
+    #[test]
+    fn another_way_begins_where_ids_differ() {
+        // The third request of a session: its first 20 tokens and 30 generated ones came before, as above.
+        let sent = vec![named(1, 16), tail(2, 4), output(30), named(6, 14), tail(7, 6)];
+        let recorded = vec![named(1, 16), named(3, 16), named(5, 16), named(6, 16), tail(7, 6)];
+        let recorded = Content::Pieces(recorded);
+        let before = Told { recorded, sent, prompt_tokens: 70, output: OWN, output_tokens: 9 };
+        // It agrees as far as 32, which is 12 tokens into what was generated.
+        let now = vec![named(1, 16), named(3, 16), named(8, 16), tail(9, 1)];
+        let expected = vec![named(1, 16), tail(2, 4), output(12), named(8, 16), tail(9, 1)];
+        assert_eq!(repeated(&before, now), Some((expected, 32, false)));
     }
 
     #[test]
     fn other_ids_and_shorter_prompts_go_their_own_way() {
         let before = told(vec![named(1, 16), named(2, 16)], 10);
         let other = vec![named(1, 16), named(9, 16), named(8, 16)];
-        assert_eq!(before.continued(&Content::Pieces(other), 48, OWN), None);
+        assert_eq!(repeated(&before, other.clone()), Some((other, 16, false)));
+        assert_eq!(repeated(&before, vec![named(9, 16), named(2, 16), named(8, 16)]), None);
+        // 42 were told.
         let short = vec![named(1, 16), named(2, 16), tail(3, 9)];
-        assert_eq!(
-            before.continued(&Content::Pieces(short.clone()), 41, OWN),
-            None,
-            "42 were told"
-        );
-        assert_eq!(before.continued(&Content::Private, 99, OWN), None);
-        let longer = told(vec![named(1, 16), named(2, 16)], 9);
-        assert_eq!(
-            longer.continued(&Content::Pieces(short), 41, OWN),
-            Some(vec![named(1, 16), named(2, 16), output(9)])
-        );
+        assert_eq!(repeated(&before, short.clone()), Some((short.clone(), 32, false)));
+        assert_eq!(before.repeated(&Content::Private, 99, OWN), None);
+        let shorter = told(vec![named(1, 16), named(2, 16)], 9);
+        let expected = vec![named(1, 16), named(2, 16), output(9)];
+        assert_eq!(repeated(&shorter, short), Some((expected, 41, true)));
     }
 
     #[test]
     fn without_ids_the_length_decides() {
         let sent = vec![Piece { segment: Segment::Prompt(RequestId(4)), tokens: 10 }];
         let before = Told { recorded: Content::Private, ..told(sent.clone(), 5) };
-        let own = Piece { segment: OWN, tokens: 3 };
+        let pieces = vec![sent[0], output(5), Piece { segment: OWN, tokens: 3 }];
         assert_eq!(
-            before.continued(&Content::Private, 18, OWN),
-            Some(vec![sent[0], output(5), own])
+            before.repeated(&Content::Private, 18, OWN),
+            Some(Repeated { pieces, tokens: 15, goes_on: true })
         );
-        assert_eq!(before.continued(&Content::Private, 14, OWN), None);
+        assert_eq!(before.repeated(&Content::Private, 14, OWN), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) struct SessionCounts {
     pub(crate) followers: u32,
     /// Of those sent: prompts that go on where an earlier one and its output end.
     pub(crate) continued: u32,
-    /// Of those sent: prompts that do not.
+    /// Of those sent: prompts that go another way, or share nothing with it.
     pub(crate) restarted: u32,
     /// Requests that were never sent, because what they wait for did not end.
     pub(crate) never_sent: u32,
@@ -378,21 +378,22 @@ impl Following {
             told.next().map(|told| {
                 // No engine takes a prompt that cannot be numbered.
                 let too_long = || (vec![Piece { segment: own, tokens: u32::MAX }], u32::MAX);
-                told.with(as_recorded()).unwrap_or_else(too_long)
+                let (pieces, tokens) = told.with(as_recorded()).unwrap_or_else(too_long);
+                (pieces, tokens, true)
             })
         } else {
             let tokens = request.prompt_tokens;
-            let longest = told.filter_map(|told| {
-                let pieces = told.continued(&request.content, tokens, own)?;
-                Some((told.tokens(), pieces))
-            });
-            longest.max_by_key(|&(shared, _)| shared).map(|(_, pieces)| (pieces, tokens))
+            let repeats = told.filter_map(|told| told.repeated(&request.content, tokens, own));
+            let longest = repeats.max_by_key(|repeated| repeated.tokens);
+            longest.map(|repeated| (repeated.pieces, tokens, repeated.goes_on))
         };
+        let goes_on = made.as_ref().is_some_and(|&(_, _, goes_on)| goes_on);
         if !before.is_empty() {
-            self.counts.continued += u32::from(made.is_some());
-            self.counts.restarted += u32::from(made.is_none());
+            self.counts.continued += u32::from(goes_on);
+            self.counts.restarted += u32::from(!goes_on);
         }
-        made.unwrap_or_else(|| (as_recorded(), request.prompt_tokens))
+        let plain = || (as_recorded(), request.prompt_tokens);
+        made.map_or_else(plain, |(pieces, tokens, _)| (pieces, tokens))
     }
 
     fn ended(&mut self, id: RequestId, at: SimTime) {

@@ -7,10 +7,14 @@ mod intervals;
 mod stack;
 mod timeline;
 
+mod sessions;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use self::sessions::TieCollector;
+pub(crate) use self::sessions::{Pauses, SessionStats};
 use super::prompts::PromptTree;
 use super::request::{Content, Piece, RequestSpec, Segment};
 use crate::base::ids::RequestId;
@@ -36,6 +40,8 @@ pub(crate) struct WorkloadStats {
     pub(crate) prompt_tokens: Option<Lengths>,
     pub(crate) output_tokens: Option<Lengths>,
     pub(crate) prefix: PrefixReuse,
+    /// Absent where no request says that it is tied to another.
+    pub(crate) sessions: Option<SessionStats>,
 }
 
 /// A distribution of lengths. Percentiles interpolate between the two nearest ranks.
@@ -105,6 +111,7 @@ pub(crate) struct StatsCollector {
     shared_tokens: u64,
     cache_tokens: Vec<u64>,
     caches: StackDistances,
+    ties: TieCollector,
 }
 
 impl StatsCollector {
@@ -125,6 +132,7 @@ impl StatsCollector {
             shared_tokens: 0,
             cache_tokens: cache_tokens.to_vec(),
             caches: StackDistances::new(block_tokens, cache_tokens),
+            ties: TieCollector::default(),
         }
     }
 
@@ -155,6 +163,7 @@ impl StatsCollector {
         let prompt_tokens = u64::from(request.prompt_tokens);
         self.prompt_tokens += prompt_tokens;
         self.shared_tokens += shared_tokens;
+        self.ties.add(request);
         self.timeline.add(request.arrival, prompt_tokens.saturating_sub(shared_tokens));
     }
 
@@ -203,6 +212,7 @@ impl StatsCollector {
                 caches: caches.collect(),
                 curve: curve.collect(),
             },
+            sessions: self.ties.finish(),
         }
     }
 }
@@ -210,19 +220,7 @@ impl StatsCollector {
 fn lengths(counts: &BTreeMap<u32, u64>, n: u64) -> Option<Lengths> {
     let (&min, &max) = (counts.keys().next()?, counts.keys().next_back()?);
     let total: u64 = counts.iter().map(|(&length, &count)| u64::from(length) * count).sum();
-    let at_rank = |rank: u64| {
-        let mut below = 0;
-        let found = counts.iter().find(|&(_, &count)| {
-            below += count;
-            below > rank
-        });
-        found.map_or(max, |(&length, _)| length)
-    };
-    let percentile = |p: f64| {
-        let rank = p * (n - 1) as f64;
-        let (low, high) = (at_rank(rank.floor() as u64), at_rank(rank.ceil() as u64));
-        f64::from(low) + (f64::from(high) - f64::from(low)) * rank.fract()
-    };
+    let percentile = |share: f64| percentile(counts, n, share, f64::from);
     Some(Lengths {
         total,
         mean: total as f64 / n as f64,
@@ -234,6 +232,26 @@ fn lengths(counts: &BTreeMap<u32, u64>, n: u64) -> Option<Lengths> {
         max,
         histogram: histogram(counts),
     })
+}
+
+/// The value below which a share of `n` values lies, of which `counts` says how often each occurs.
+fn percentile<T: Copy>(
+    counts: &BTreeMap<T, u64>,
+    n: u64,
+    share: f64,
+    number: impl Fn(T) -> f64,
+) -> f64 {
+    let at_rank = |rank: u64| {
+        let mut below = 0;
+        let found = counts.iter().find(|&(_, &count)| {
+            below += count;
+            below > rank
+        });
+        found.or(counts.iter().next_back()).map_or(0.0, |(&value, _)| number(value))
+    };
+    let rank = share * (n - 1) as f64;
+    let (low, high) = (at_rank(rank.floor() as u64), at_rank(rank.ceil() as u64));
+    low + (high - low) * rank.fract()
 }
 
 /// How many of each magnitude, from that of the shortest to that of the longest.

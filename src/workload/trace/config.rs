@@ -109,6 +109,8 @@ pub(crate) enum TraceFormat {
     /// JSON lines with `timestamp` (s, as text) and `hash_ids` by part of the prompt.
     #[serde(rename = "ragpulse")]
     RagPulse,
+    /// JSON documents with the `requests` of one session each.
+    Weka,
     /// servesim's own CSV.
     Csv,
     /// servesim's own JSON lines.

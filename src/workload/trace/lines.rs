@@ -14,6 +14,9 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 /// Bytes asked of the file at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// Bytes looked at ahead.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
 /// The first bytes of every gzip member.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -183,6 +186,16 @@ impl Lines {
     /// Makes `next_line` answer the current line once more.
     pub(super) fn hold(&mut self) {
         self.held = self.line > 0;
+    }
+
+    /// The current line, and as much of what follows as is at hand: the start of a document that goes over
+    /// several lines. What cannot be read is left to the next line.
+    pub(super) fn ahead(&mut self) -> String {
+        let mut bytes = self.buffer.clone();
+        bytes.push(b'\n');
+        let more = self.input.fill_buf().unwrap_or_default();
+        bytes.extend(&more[..more.len().min(AHEAD_BYTES_MAX)]);
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The name errors give to the trace.

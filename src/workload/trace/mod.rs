@@ -22,6 +22,7 @@ mod order;
 pub(crate) mod own;
 mod qwen_bailian;
 mod ragpulse;
+mod raw_json;
 #[cfg(test)]
 mod shared_traces;
 mod splitwise;
@@ -34,6 +35,7 @@ pub(crate) mod validate;
 mod vidur;
 mod vllm_bench;
 mod vllm_timed_trace;
+mod weka;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -90,6 +92,8 @@ struct RowTurn {
     lacks_stamp: bool,
     /// Whether what it waits for may lie before the trace.
     may_dangle: bool,
+    /// Whether the rows of its session follow each other by stamp, however they stand in the file.
+    is_by_stamp: bool,
     /// Whether its prompt and lengths say only what it adds to the request before it in its session.
     continues: bool,
 }
@@ -142,6 +146,8 @@ struct FormatFacts {
     name_field: &'static str,
     /// Whether prompts may name other rows.
     refers_to_rows: bool,
+    /// Whether rows may have stamps.
+    has_stamps: bool,
 }
 
 impl FormatFacts {
@@ -155,6 +161,7 @@ impl FormatFacts {
             is_ordered: false,
             name_field: "request_id",
             refers_to_rows: false,
+            has_stamps: true,
         }
     }
 }
@@ -174,7 +181,13 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 13] = [
+const READERS: [ReaderEntry; 14] = [
+    ReaderEntry {
+        format: TraceFormat::Weka,
+        starts_with: weka::STARTS_WITH,
+        recognises: weka::recognises,
+        open: |lines, config| Ok(Box::new(weka::Weka::new(lines, config)?)),
+    },
     ReaderEntry {
         format: TraceFormat::VllmBench,
         starts_with: vllm_bench::STARTS_WITH,
@@ -331,6 +344,8 @@ impl TraceSource {
         }
         let ties = if rows.facts().is_ordered { Ties::File } else { config.ties };
         let ids = rows.facts().refers_to_rows.then(|| Renumbering::new(1));
+        // Rows without stamps are in order.
+        let sort_window_s = if rows.facts().has_stamps { config.sort_window_s } else { 0.0 };
         // `validate` has seen these values, so that none falls back to its default here.
         let window = config.window.unwrap_or_default();
         Ok(Self {
@@ -338,7 +353,7 @@ impl TraceSource {
             path,
             format: entry.format,
             gzip,
-            sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), ties),
+            sorter: SortWindow::new(ns_of_s(sort_window_s).unwrap_or(0), ties),
             ties,
             config: config.clone(),
             origin: None,
@@ -538,7 +553,12 @@ fn entry_for(lines: &mut Lines, format: TraceFormat) -> Result<&'static ReaderEn
             accepted: accepted_starts(),
         });
     };
+    // A document over several lines does not say in the first which one it is.
+    let is_open = line.text.starts_with('{') && !line.text.trim_end().ends_with('}');
     lines.hold();
+    if is_open && weka::recognises(&lines.ahead()) {
+        return entry_for(lines, TraceFormat::Weka);
+    }
     Ok(entry)
 }
 

@@ -152,7 +152,10 @@ impl RowReader for RagPulse {
         }
         let content = Content::Pieces(pieces);
         let session = row.text("session_id").filter(|_| row.follows);
-        let turn = session.map(|s| Box::new(RowTurn { session: Some(s), ..RowTurn::default() }));
+        // The published file starts its week again halfway, in the midst of sessions.
+        let turn =
+            |session| RowTurn { session: Some(session), is_by_stamp: true, ..RowTurn::default() };
+        let turn = session.map(|session| Box::new(turn(session)));
         let class = row.class();
         Ok(Some(Row {
             content,

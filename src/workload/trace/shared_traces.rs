@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use super::config::Ties;
 use super::*;
 use crate::base::testing;
+use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
+use crate::workload::stats::StatsCollector;
 
 /// A real trace, if it is at hand.
 fn shared(name: &str) -> Option<PathBuf> {
@@ -165,32 +167,107 @@ fn other_traces_say_what_they_lack() {
     if let Some(error) = error(lengths, TraceFormat::Auto) {
         assert!(error.contains("no arrivals, expected a column `arrived_at`"), "{error}");
     }
-    if let Some(error) = error("agentic-kv-cache-tester/traces_subset.jsonl.gz", TraceFormat::Auto)
-    {
-        assert!(error.contains(":1: `timestamp` is missing"), "{error}");
+    if let Some(error) = error(CONVERSATIONS, TraceFormat::Auto) {
+        assert!(error.starts_with("`workload.trace.sessions` is absent, expected"), "{error}");
     }
+}
+
+const CONVERSATIONS: &str = "agentic-kv-cache-tester/traces_subset.jsonl.gz";
+
+/// Who follows whom is read.
+fn with_sessions(config: &mut TraceConfig) {
+    config.sessions = Some(SessionsConfig::Think(ThinkConfig::default()));
+}
+
+#[test]
+fn the_conversations_are_read_whole() {
+    let Some(path) = shared(CONVERSATIONS) else { return };
+    let mut config = TraceConfig { path, ..TraceConfig::default() };
+    with_sessions(&mut config);
+    let mut source = TraceSource::open(&config).unwrap();
+    let mut collector = StatsCollector::new(64, &[]);
+    let mut begun = 0;
+    while let Some(request) = source.next_request().unwrap() {
+        begun += u64::from(request.turn.as_ref().unwrap().is_start);
+        collector.add(&request);
+    }
+    let (stats, described) = (collector.finish(), source.describe());
+    // Requests of subagents included.
+    assert_eq!(stats.requests, 11_113);
+    let mean = stats.prompt_tokens.unwrap().mean;
+    assert!((mean / 1000.0 - 104.0).abs() <= 0.5, "{mean}");
+    // Ids of one session are no other's, so that this is what each finds in itself.
+    let reuse = stats.prefix.ideal_hit_ratio.unwrap() * 100.0;
+    assert!((reuse - 95.7).abs() <= 0.05, "{reuse}");
+    let sessions = stats.sessions.unwrap();
+    assert_eq!((sessions.sessions, begun), (203, 203));
+    assert_eq!(sessions.followers, 11_113 - 203);
+    assert_eq!((described.format, described.gzip), (TraceFormat::Weka, true));
+    assert_eq!(described.hash_block_tokens, Some(64));
+}
+
+#[test]
+fn the_ragpulse_sessions_are_read_whole() {
+    let Some(path) = shared("ragpulse/0_trace.jsonl") else { return };
+    let (requests, ..) = read(path, |config| {
+        with_sessions(config);
+        config.sort_window_s = 604_800.0;
+    });
+    let mut collector = StatsCollector::new(16, &[]);
+    requests.iter().for_each(|request| collector.add(request));
+    let sessions = collector.finish().sessions.unwrap();
+    assert_eq!((sessions.sessions, sessions.turns.total), (3990, 7106));
+}
+
+/// What a description states of a trace, each to its last digit; what it does not state is `None`.
+struct Stated {
+    name: &'static str,
+    requests_per_s: Option<(f64, f64)>,
+    /// What a cache that forgets nothing finds, in percent.
+    reuse: Option<(f64, f64)>,
+    interarrival_cv: Option<(f64, f64)>,
 }
 
 #[test]
 fn statistics_are_those_of_the_descriptions() {
-    use crate::workload::stats::StatsCollector;
-    // Ideal hits in % and the CV of the intervals, each to one digit.
-    for (name, hits, cv) in [
-        ("mooncake-fast25/conversation_trace.jsonl.gz", Some(37.4), None),
-        ("mooncake-fast25/synthetic_trace.jsonl", Some(65.1), None),
-        ("ragpulse/0_trace.jsonl", Some(31.4), None),
-        ("azure-llm-2023/AzureLLMInferenceTrace_code.csv", None, Some(13.2)),
-        ("azure-llm-2023/AzureLLMInferenceTrace_conv.csv", None, Some(1.1)),
+    let of = |name, requests_per_s, reuse, interarrival_cv| Stated {
+        name,
+        requests_per_s,
+        reuse,
+        interarrival_cv,
+    };
+    for stated in [
+        of("mooncake-fast25/conversation_trace.jsonl.gz", None, Some((37.4, 0.05)), None),
+        of("mooncake-fast25/synthetic_trace.jsonl", None, Some((65.1, 0.05)), None),
+        of("ragpulse/0_trace.jsonl", Some((0.012, 0.0005)), Some((31.4, 0.05)), None),
+        of(
+            "azure-llm-2023/AzureLLMInferenceTrace_code.csv",
+            Some((2.57, 0.005)),
+            None,
+            Some((13.2, 0.05)),
+        ),
+        of(
+            "azure-llm-2023/AzureLLMInferenceTrace_conv.csv",
+            Some((5.53, 0.005)),
+            None,
+            Some((1.09, 0.005)),
+        ),
     ] {
-        let Some(path) = shared(name) else { continue };
+        let Some(path) = shared(stated.name) else { continue };
         let mut collector = StatsCollector::new(512, &[]);
         read(path, |c| c.sort_window_s = 604_800.0).0.iter().for_each(|r| collector.add(r));
         let stats = collector.finish();
-        let found = stats.prefix.ideal_hit_ratio.map(|ratio| ratio * 100.0);
-        let near = |a: f64, b: f64| (a - b).abs() <= 0.05;
-        assert_eq!(found.is_some(), hits.is_some(), "{name}");
-        assert!(found.zip(hits).is_none_or(|(a, b)| near(a, b)), "{name}: {found:?}");
-        let found = stats.interarrival_cv.unwrap();
-        assert!(cv.is_none_or(|cv| near(found, cv)), "{name}: {found}");
+        let reuse = stats.prefix.ideal_hit_ratio.map(|ratio| ratio * 100.0);
+        assert_eq!(reuse.is_some(), stated.reuse.is_some(), "{}", stated.name);
+        for (found, stated_value) in [
+            (stats.requests_per_s, stated.requests_per_s),
+            (reuse, stated.reuse),
+            (stats.interarrival_cv, stated.interarrival_cv),
+        ] {
+            let is_near = found
+                .zip(stated_value)
+                .is_none_or(|(found, (value, digit))| (found - value).abs() <= digit);
+            assert!(is_near, "{}: {found:?}, stated {stated_value:?}", stated.name);
+        }
     }
 }

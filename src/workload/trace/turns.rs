@@ -104,7 +104,8 @@ impl Links {
     /// Takes the next row of the file in.
     pub(super) fn add(&mut self, row: &Row) -> Result<(), Misfit> {
         let Some(turn) = &row.turn else { return Ok(()) };
-        if let (Some(session), None, false) = (&turn.session, &turn.wait_for, turn.lacks_stamp) {
+        let is_by_file = !turn.lacks_stamp && !turn.is_by_stamp;
+        if let (Some(session), None, true) = (&turn.session, &turn.wait_for, is_by_file) {
             match self.sessions.get_mut(session.as_str()) {
                 Some(latest) if *latest > row.stamp => {
                     return Err(Misfit::Backwards(*latest - row.stamp));

@@ -73,7 +73,8 @@ fn a_bad_trace_is_refused_with_its_place() {
         (
             b"prompt,output\n1,2\n".to_vec(),
             ":1: unknown trace format, the line starts with \"prompt,output\", expected \
-             a JSON document with `input_lens` (`vllm bench serve --save-detailed`), \
+             `{\"id\": ..., \"block_size\": ..., \"requests\": [...` (conversations of Weka and AgentX), \
+             or a JSON document with `input_lens` (`vllm bench serve --save-detailed`), \
              or `{\"chat_id\": ...` (Qwen-Bailian JSON lines), \
              or `{\"timestamp\": \"...\", ..., \"hash_ids\": {` (RAGPulse JSON lines), \
              or `{\"StartTimeOffset\": ...` (APEX JSON lines), \
@@ -304,7 +305,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
             "--trace-format",
             "tsv",
             "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
-             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `csv`, `jsonl`)".into(),
+             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",
