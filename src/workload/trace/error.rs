@@ -129,6 +129,22 @@ pub enum TraceError {
         hint: String,
     },
 
+    /// A record of a CSV trace has more cells than the header.
+    #[error(
+        "{path}:{line}: a row of {found} cells, expected {expected}, as in the header",
+        path = .path.display()
+    )]
+    SurplusCells {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// Cells of the record.
+        found: usize,
+        /// Cells of the header.
+        expected: usize,
+    },
+
     /// The first line fits no format.
     #[error(
         "{path}:{line}: unknown trace format, the line starts with {found:?}, expected {accepted}",
@@ -242,6 +258,7 @@ impl TraceError {
                 | Self::Json { .. }
                 | Self::Field { .. }
                 | Self::BothSpellings { .. }
+                | Self::SurplusCells { .. }
                 | Self::OutOfOrder { .. }
         )
     }

@@ -79,6 +79,14 @@ impl OwnCsv {
             let path = table.path().to_owned();
             return Err(TraceError::NoArrivals { path, column: ARRIVAL_NS });
         }
+        if table.has(0) && table.has(1) {
+            return Err(TraceError::BothSpellings {
+                path: table.path().to_owned(),
+                line: table.header_line(),
+                field: ARRIVAL_NS,
+                alias: ARRIVAL_MS,
+            });
+        }
         let stamp_column = usize::from(!table.has(0));
         Ok(Self { table, stamp_column })
     }
@@ -297,6 +305,10 @@ mod tests {
         }
         let error = refused(Csv, "prompt_tokens,output_tokens\n1,2\n");
         assert!(error.starts_with("t: no arrivals, expected a column `arrival_ns`"), "{error}");
+        assert_eq!(
+            refused(Csv, "\narrival_ns,arrival_ms,prompt_tokens,output_tokens\n1,1,1,2\n"),
+            "t:2: `arrival_ns` and `arrival_ms` are both present, expected one of them"
+        );
         let row = r#"{"arrival_ns": 1, "arrival_ms": 1, "prompt_tokens": 3, "output_tokens": 2}"#;
         let error = refused(Jsonl, row);
         assert!(error.contains("`arrival_ns` and `arrival_ms` are both present"), "{error}");
