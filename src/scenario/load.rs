@@ -48,7 +48,8 @@ pub(super) fn from_value(value: Value) -> Result<Scenario, (String, String)> {
             .map(|segment| match segment {
                 Segment::Map { key } => Some(key.clone()),
                 Segment::Seq { index } => Some(index.to_string()),
-                Segment::Enum { .. } | Segment::Unknown => None,
+                Segment::Enum { variant } => Some(variant.clone()),
+                Segment::Unknown => None,
             })
             .collect();
         let what = with_hint(&error.into_inner().to_string());
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(
             error("workload: {synthetic: {output_tokens: {}}}"),
             format!(
-                "s.yaml:1:39: `workload.synthetic.output_tokens`: invalid value: map, expected one \
+                "s.yaml:1:40: `workload.synthetic.output_tokens`: invalid value: map, expected one \
                  of {lengths} and its fields"
             )
         );

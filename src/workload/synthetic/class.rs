@@ -1,8 +1,6 @@
 //! What the requests of one class are: lengths, prefixes, priority.
 
-use super::config::{
-    ClassConfig, OUTPUT_TOKENS, PROMPT_TOKENS, PrefixesConfig, SyntheticConfig,
-};
+use super::config::{ClassConfig, OUTPUT_TOKENS, PROMPT_TOKENS, PrefixesConfig, SyntheticConfig};
 use crate::base::ids::RequestId;
 use crate::base::rng::Stream;
 use crate::workload::lengths::{Length, Lengths, Weighted};

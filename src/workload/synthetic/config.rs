@@ -138,7 +138,8 @@ impl LengthFields<'_> {
     /// # Errors
     /// The first field that cannot be used: pairs say everything, so that nothing stands beside them.
     fn resolve(self, directory: &Path) -> Result<(), ConfigError> {
-        let lengths = [("prompt_tokens", self.prompt_tokens), ("output_tokens", self.output_tokens)];
+        let lengths =
+            [("prompt_tokens", self.prompt_tokens), ("output_tokens", self.output_tokens)];
         if let Some(pairs) = self.pairs {
             let beside = lengths.iter().find(|(_, tokens)| tokens.is_some()).map(|(path, _)| *path);
             if let Some(path) = beside.or(self.correlation.map(|_| "length_correlation")) {
@@ -253,7 +254,8 @@ impl ClassConfig {
                 return Err(ConfigError::new("length_correlation", correlation, accepted));
             }
         };
-        let accepted = "a length, as for the other: the load has `length_pairs`, and no length for this";
+        let accepted =
+            "a length, as for the other: the load has `length_pairs`, and no length for this";
         Err(ConfigError::new(absent, "absent", accepted))
     }
 

@@ -195,11 +195,14 @@ mod tests {
 
     #[test]
     fn the_layouts_of_2024_and_2025_are_read() {
-        let at = |text: &str| read(text).unwrap().into_iter().map(|r| (r.prompt_tokens, r.output_tokens));
+        let at = |text: &str| {
+            read(text).unwrap().into_iter().map(|r| (r.prompt_tokens, r.output_tokens))
+        };
         let images = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n\
                       2025-02-01 00:00:01.5000000,3,1500,20\n";
         assert_eq!(at(images).collect::<Vec<_>>(), [(1500, 20)]);
-        let zoned = format!("{HEADER}2024-05-10T00:00:00.009930+00:00,7,1\n2024-05-10T00:00:01,8,2\n");
+        let zoned =
+            format!("{HEADER}2024-05-10T00:00:00.009930+00:00,7,1\n2024-05-10T00:00:01,8,2\n");
         let rows = read(&zoned).unwrap();
         assert_eq!(rows[1].stamp - rows[0].stamp, 990_070_000);
         let error = refused(&format!("{HEADER}9999-12-31 23:59:59,7,1\n"));

@@ -86,7 +86,7 @@ pub enum TraceError {
         /// The line.
         line: u64,
         /// The field or column.
-        field: &'static str,
+        field: String,
         /// What it holds, as written, or `missing`.
         found: String,
         /// What it may hold.
@@ -173,7 +173,7 @@ pub enum TraceError {
         /// The line.
         line: u64,
         /// The field or column of the stamp.
-        field: &'static str,
+        field: String,
         /// Seconds between its stamp and the latest one before it in the file.
         behind_s: f64,
         /// Seconds over which rows are sorted.
@@ -215,6 +215,30 @@ pub enum TraceError {
         format: &'static str,
         /// The file with the rows.
         file: &'static str,
+    },
+
+    /// A folder holds no file of a trace.
+    #[error(
+        "{path}: a folder without a trace, expected a file that is neither hidden nor `.md`",
+        path = .path.display()
+    )]
+    EmptyFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A file of a folder is of another format than the first.
+    #[error(
+        "{path}: a file of the format {found} in a folder of {expected}, expected one format in all",
+        path = .path.display()
+    )]
+    MixedFormats {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: String,
+        /// That of the first file.
+        expected: String,
     },
 
     /// The trace holds no request.

@@ -15,6 +15,7 @@ mod azure;
 mod burstgpt;
 pub(crate) mod config;
 mod error;
+mod folder;
 mod json_rows;
 mod lines;
 mod mooncake;
@@ -22,6 +23,7 @@ mod order;
 pub(crate) mod own;
 mod qwen_bailian;
 mod ragpulse;
+mod servegen_csv;
 #[cfg(test)]
 mod shared_traces;
 mod splitwise;
@@ -34,12 +36,14 @@ mod vidur;
 mod vllm_bench;
 mod vllm_timed_trace;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use error::TraceError;
 
 use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
+use self::folder::Opened;
 use self::lines::Lines;
 use self::order::SortWindow;
 use super::request::{Content, RequestSpec, Segment};
@@ -53,6 +57,8 @@ use crate::base::time::SimTime;
 struct Row {
     /// Nanoseconds on the trace's own clock.
     stamp: i128,
+    /// Its file, by the place in the folder; 0 without one.
+    file: u32,
     /// Its line in the file, from 1.
     line: u64,
     prompt_tokens: u32,
@@ -69,6 +75,7 @@ impl Row {
     const fn new(stamp: i128, line: u64, prompt_tokens: u32, output_tokens: u32) -> Self {
         Self {
             stamp,
+            file: 0,
             line,
             prompt_tokens,
             output_tokens,
@@ -92,12 +99,17 @@ trait RowReader: Send {
 
     /// Fields that rows have had so far and that are not used.
     fn ignored(&self) -> &IgnoredFields;
+
+    /// The path of a row's file, where a trace has several.
+    fn file(&self, _file: u32) -> Option<&Path> {
+        None
+    }
 }
 
 /// What is true of every trace of a format.
 struct FormatFacts {
     /// The field or column of the stamp.
-    stamp_field: &'static str,
+    stamp_field: Cow<'static, str>,
     time_unit: &'static str,
     /// Whether stamps are dates, for which zero means nothing.
     stamps_are_dates: bool,
@@ -111,7 +123,7 @@ impl FormatFacts {
     /// Stamps in `stamp_field` that count `time_unit`s from zero, and no ids.
     const fn new(stamp_field: &'static str, time_unit: &'static str) -> Self {
         Self {
-            stamp_field,
+            stamp_field: Cow::Borrowed(stamp_field),
             time_unit,
             stamps_are_dates: false,
             hash_block_tokens: None,
@@ -135,7 +147,7 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 12] = [
+const READERS: [ReaderEntry; 13] = [
     ReaderEntry {
         format: TraceFormat::VllmBench,
         starts_with: vllm_bench::STARTS_WITH,
@@ -158,7 +170,7 @@ const READERS: [ReaderEntry; 12] = [
         format: TraceFormat::Apex,
         starts_with: apex::STARTS_WITH,
         recognises: apex::recognises,
-        open: |lines, _| Ok(Box::new(apex::Apex::new(lines))),
+        open: |lines, _| apex::open(lines),
     },
     ReaderEntry {
         format: TraceFormat::Jsonl,
@@ -201,6 +213,12 @@ const READERS: [ReaderEntry; 12] = [
         starts_with: vidur::STARTS_WITH,
         recognises: vidur::recognises,
         open: |lines, _| Ok(Box::new(vidur::open(lines)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::ServegenCsv,
+        starts_with: servegen_csv::STARTS_WITH,
+        recognises: servegen_csv::recognises,
+        open: |lines, _| Ok(Box::new(servegen_csv::open(lines)?)),
     },
     ReaderEntry {
         format: TraceFormat::VllmTimedTrace,
@@ -267,14 +285,11 @@ impl TraceSource {
     /// The configuration cannot be used, the file cannot be opened, or its first line fits no format.
     pub(crate) fn open(config: &TraceConfig) -> Result<Self, TraceError> {
         config.validate()?;
-        Self::new(Lines::open(&config.path)?, config)
+        Self::new(Opened::new(config)?, config)
     }
 
-    fn new(mut lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
-        let entry = entry_for(&mut lines, config.format)?;
-        let path = lines.path().to_owned();
-        let gzip = lines.is_gzip();
-        let rows = (entry.open)(lines, config)?;
+    fn new(opened: Opened, config: &TraceConfig) -> Result<Self, TraceError> {
+        let Opened { format, path, gzip, rows } = opened;
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
@@ -284,7 +299,7 @@ impl TraceSource {
         Ok(Self {
             rows,
             path,
-            format: entry.format,
+            format,
             gzip,
             sorter: SortWindow::new(ns_of_s(config.sort_window_s).unwrap_or(0), ties),
             ties,
@@ -326,6 +341,11 @@ impl TraceSource {
         }
     }
 
+    /// The name errors give to a row's file.
+    fn path_of(&self, file: u32) -> PathBuf {
+        self.rows.file(file).unwrap_or(&self.path).to_owned()
+    }
+
     /// The next row by arrival.
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         while !self.counts.read_to_end {
@@ -337,11 +357,11 @@ impl TraceSource {
                 break;
             };
             self.counts.rows_read += 1;
-            let line = row.line;
+            let (file, line) = (row.file, row.line);
             self.sorter.push(row).map_err(|behind| TraceError::OutOfOrder {
-                path: self.path.clone(),
+                path: self.path_of(file),
                 line,
-                field: self.rows.facts().stamp_field,
+                field: self.rows.facts().stamp_field.into_owned(),
                 behind_s: behind as f64 / 1e9,
                 window_s: self.config.sort_window_s,
             })?;
@@ -381,16 +401,19 @@ impl TraceSource {
     fn request(&mut self, row: Row, since_start: i128) -> Result<RequestSpec, TraceError> {
         let Some(arrival) = arrival(since_start, self.config.speedup) else {
             return Err(TraceError::Field {
-                path: self.path.clone(),
+                path: self.path_of(row.file),
                 line: row.line,
-                field: self.rows.facts().stamp_field,
+                field: self.rows.facts().stamp_field.into_owned(),
                 found: format!("{} s after the start of the replay", since_start as f64 / 1e9),
                 accepted: "an arrival within 100 years".to_owned(),
                 hint: format!(" (at `speedup` {})", short(self.config.speedup.to_string())),
             });
         };
         let Some(id) = u32::try_from(self.counts.requests).ok().filter(|&id| id < u32::MAX) else {
-            return Err(TraceError::TooManyRequests { path: self.path.clone(), line: row.line });
+            return Err(TraceError::TooManyRequests {
+                path: self.path_of(row.file),
+                line: row.line,
+            });
         };
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);

@@ -148,13 +148,9 @@ impl RowReader for Mooncake {
             Content::Private
         };
         Ok(Some(Row {
-            stamp,
-            line: line.number,
-            prompt_tokens,
-            output_tokens,
             priority: priority.unwrap_or(0),
-            max_tokens: None,
             content,
+            ..Row::new(stamp, line.number, prompt_tokens, output_tokens)
         }))
     }
 
@@ -489,15 +485,8 @@ mod tests {
     #[test]
     fn a_row_is_whole_blocks_and_a_tail() {
         let text = r#"{"timestamp": 27482, "input_length": 1025, "output_length": 52, "hash_ids": [46, 47, 5]}"#;
-        let expected = Row {
-            stamp: 27_482_000_000,
-            line: 1,
-            prompt_tokens: 1025,
-            output_tokens: 52,
-            priority: 0,
-            max_tokens: None,
-            content: Content::Pieces(vec![named(46), named(47), tail(5, 1)]),
-        };
+        let content = Content::Pieces(vec![named(46), named(47), tail(5, 1)]);
+        let expected = Row { content, ..Row::new(27_482_000_000, 1, 1025, 52) };
         assert_eq!(read(text), [expected]);
     }
 
@@ -511,15 +500,7 @@ mod tests {
     fn both_spellings_of_the_fields_are_read() {
         let usual = r#"{"timestamp": 1, "input_length": 2, "output_length": 3, "priority": -4}"#;
         let other = r#"{"output_tokens": 3, "priority": -4, "input_tokens": 2, "created_time": 1}"#;
-        let row = Row {
-            stamp: 1_000_000,
-            line: 1,
-            prompt_tokens: 2,
-            output_tokens: 3,
-            priority: -4,
-            max_tokens: None,
-            content: Content::Private,
-        };
+        let row = Row { priority: -4, ..Row::new(1_000_000, 1, 2, 3) };
         assert_eq!(read(usual), read(other));
         assert_eq!(read(usual), [row]);
     }

@@ -79,7 +79,7 @@ impl Ord for Ranked {
         };
         (self.row.stamp.cmp(&other.row.stamp))
             .then_with(by_content)
-            .then_with(|| self.row.line.cmp(&other.row.line))
+            .then_with(|| (self.row.file, self.row.line).cmp(&(other.row.file, other.row.line)))
     }
 }
 

@@ -272,12 +272,16 @@ mod tests {
     #[test]
     fn records_with_more_cells_than_the_header_are_refused() {
         // Three columns; what is too short is judged by the columns that are needed.
-        let rows = |record: &str| format!("arrived_at,num_prefill_tokens,num_decode_tokens\n{record}\n");
+        let rows =
+            |record: &str| format!("arrived_at,num_prefill_tokens,num_decode_tokens\n{record}\n");
         assert_eq!(
             refused(Vidur, &rows("0,1,2\n1,2,3,4,5")),
             "t:3: a row of 5 cells, expected 3, as in the header"
         );
-        assert_eq!(refused(Vidur, &rows("1,2,3,")), "t:2: a row of 4 cells, expected 3, as in the header");
+        assert_eq!(
+            refused(Vidur, &rows("1,2,3,")),
+            "t:2: a row of 4 cells, expected 3, as in the header"
+        );
         assert!(refused(Vidur, &rows("1,2")).starts_with("t:2: `num_decode_tokens` is missing"));
         // A header that ends in a comma has a column without a name.
         let text = "arrived_at,num_prefill_tokens,num_decode_tokens,\n1,2,3,\n2,2,3\n";

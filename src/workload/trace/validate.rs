@@ -2,11 +2,9 @@
 //!
 //! Rows are read and dropped, so that memory does not depend on the length of the file.
 
-use std::path::PathBuf;
-
 use super::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
-use super::lines::Lines;
-use super::{RowReader, TraceError, entry_for};
+use super::folder::Opened;
+use super::{RowReader, TraceError};
 use crate::base::time::SimTime;
 
 /// What a trace is found to be.
@@ -37,12 +35,10 @@ pub(crate) fn validate<E: From<TraceError>>(
     config.validate().map_err(TraceError::from)?;
     let mut found =
         Validation { format: None, rows: 0, unservable: 0, problems: 0, is_complete: false };
-    let path;
-    let mut rows = match open(config) {
-        Ok((format, opened_path, rows)) => {
-            found.format = Some(format);
-            path = opened_path;
-            rows
+    let Opened { path, mut rows, .. } = match open(config) {
+        Ok(opened) => {
+            found.format = Some(opened.format);
+            opened
         }
         Err(error) => {
             found.problems = 1;
@@ -60,9 +56,9 @@ pub(crate) fn validate<E: From<TraceError>>(
             Ok(Some(row)) => {
                 found.rows += 1;
                 found.unservable += u64::from(row.prompt_tokens == 0 || row.output_tokens == 0);
-                order
-                    .problem_of(row.stamp)
-                    .map(|problem| problem.into_error(&path, row.line, &*rows))
+                order.problem_of(row.stamp).map(|problem| {
+                    problem.into_error(rows.file(row.file).unwrap_or(&path), row.line, &*rows)
+                })
             }
             Err(error) => Some(error),
         };
@@ -81,17 +77,12 @@ pub(crate) fn validate<E: From<TraceError>>(
     Ok(found)
 }
 
-type Opened = (TraceFormat, PathBuf, Box<dyn RowReader>);
-
 fn open(config: &TraceConfig) -> Result<Opened, TraceError> {
-    let mut lines = Lines::open(&config.path)?;
-    let path = lines.path().to_owned();
-    let entry = entry_for(&mut lines, config.format)?;
-    let rows = (entry.open)(lines, config)?;
-    if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
-        return Err(TraceError::DatesFromZero { path });
+    let opened = Opened::new(config)?;
+    if config.origin == Origin::Zero && opened.rows.facts().stamps_are_dates {
+        return Err(TraceError::DatesFromZero { path: opened.path });
     }
-    Ok((entry.format, path, rows))
+    Ok(opened)
 }
 
 /// Follows the stamps.
@@ -134,7 +125,7 @@ impl Order {
 
 impl Misplaced {
     fn into_error(self, path: &std::path::Path, line: u64, rows: &dyn RowReader) -> TraceError {
-        let (path, field) = (path.to_owned(), rows.facts().stamp_field);
+        let (path, field) = (path.to_owned(), rows.facts().stamp_field.into_owned());
         match self {
             Self::Behind { behind, window_s } => TraceError::OutOfOrder {
                 path,
