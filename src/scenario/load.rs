@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 use super::{Scenario, ScenarioError};
@@ -41,10 +42,32 @@ impl Scenario {
 
 /// A scenario from a value; else the field and what is wrong with it.
 pub(super) fn from_value(value: Value) -> Result<Scenario, (String, String)> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(&value).map_err(|error| {
         let field = error.path().to_string();
-        (field, with_hint(&error.into_inner().to_string()))
+        let names: Option<Vec<String>> = (error.path().iter())
+            .map(|segment| match segment {
+                Segment::Map { key } => Some(key.clone()),
+                Segment::Seq { index } => Some(index.to_string()),
+                Segment::Enum { variant } => Some(variant.clone()),
+                Segment::Unknown => None,
+            })
+            .collect();
+        let what = with_hint(&error.into_inner().to_string());
+        let Some(found) = what.strip_suffix(", expected map with a single key") else {
+            return (field, what);
+        };
+        let choices = names.and_then(|names| choices_at(value, &names));
+        let accepted = choices.unwrap_or_else(|| "one choice".to_owned());
+        (field, format!("{found}, expected {accepted} and its fields"))
     })
+}
+
+/// The choices that the field at `path` of a scenario has, for people: what is said of a wrong one.
+fn choices_at(mut value: Value, path: &[String]) -> Option<String> {
+    let pointer = format!("/{}", path.join("/"));
+    *value.pointer_mut(&pointer)? = serde_json::json!({"": null});
+    let error = serde_json::from_value::<Scenario>(value).err()?.to_string();
+    Some(error.strip_prefix("unknown variant ``, expected ")?.to_owned())
 }
 
 /// What is wrong with `text`, where, and what may have been meant.
@@ -59,7 +82,12 @@ fn in_text(error: &serde_saphyr::Error, text: &str, path: PathBuf) -> ScenarioEr
         Error::DuplicateMappingKey { .. } => described(cause),
         _ => match word_at(text, line, column) {
             Some(word) => format!("{}, found `{word}`", described(cause)),
-            None => described(cause),
+            None if described(cause) != in_its_words(cause) => described(cause),
+            None => match serde_saphyr::from_str(text).ok().and_then(|v| from_value(v).err()) {
+                // An empty list or object is no word, but it has a name.
+                Some((field, what)) => format!("`{field}`: {what}"),
+                None => described(cause),
+            },
         },
     };
     ScenarioError::Text { path, line, column, what }
@@ -92,8 +120,13 @@ pub(super) fn described(error: &Error) -> String {
             "an alias cannot stand inside what it repeats".to_owned()
         }
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is there twice"),
-        _ => UserMessageFormatter.format_message(error).replace(char::is_control, " "),
+        _ => in_its_words(error),
     }
+}
+
+/// What is wrong, as the parser says it.
+fn in_its_words(error: &Error) -> String {
+    UserMessageFormatter.format_message(error).replace(char::is_control, " ")
 }
 
 /// What stands at a place of the text, up to the next thing that ends a YAML scalar.
@@ -129,7 +162,15 @@ fn with_hint(message: &str) -> String {
             }
         }
     }
-    message.to_owned()
+    let (found, expected) = message.rsplit_once(", expected ").unwrap_or((message, ""));
+    match expected {
+        "f64" => format!("{found}, expected a number"),
+        "u16" => format!("{found}, expected an integer from 0 to {}", u16::MAX),
+        "u32" => format!("{found}, expected an integer from 0 to {}", u32::MAX),
+        "u64" => format!("{found}, expected an integer from 0 to {}", u64::MAX),
+        "i32" => format!("{found}, expected an integer from {} to {}", i32::MIN, i32::MAX),
+        _ => message.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +196,39 @@ mod tests {
     fn a_wrong_value_is_shown() {
         let error = error("engine:\n  vllm:\n    block_size: -3 # tokens\n");
         assert!(error.starts_with("s.yaml:3:17: ") && error.ends_with("found `-3`"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_value_names_its_field_and_what_it_may_be() {
+        let lengths = "`fixed`, `uniform`, `normal`, `lognormal`, `zipf`, `geometric`, `empirical`";
+        assert_eq!(
+            error("workload: {synthetic: {output_tokens: {}}}"),
+            format!(
+                "s.yaml:1:40: `workload.synthetic.output_tokens`: invalid value: map, expected one \
+                 of {lengths} and its fields"
+            )
+        );
+        let classes = "workload: {synthetic: {classes: [{name: a}, {name: b, prompt_tokens: {}}]}}";
+        assert!(
+            error(classes).contains("`workload.synthetic.classes[1].prompt_tokens`: invalid value"),
+            "{}",
+            error(classes)
+        );
+        let rate = "workload: {synthetic: {arrivals: {constant: {requests_per_s: []}}}}";
+        assert!(
+            error(rate).ends_with(
+                "`workload.synthetic.arrivals.constant.requests_per_s`: invalid type: sequence, \
+                 expected a number"
+            ),
+            "{}",
+            error(rate)
+        );
+        assert!(
+            error("workload: {}")
+                .ends_with("expected one of `trace`, `synthetic`, `servegen` and its fields"),
+            "{}",
+            error("workload: {}")
+        );
     }
 
     #[test]

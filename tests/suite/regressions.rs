@@ -110,7 +110,7 @@ fn a_name_may_look_like_a_number() {
     refused(
         &["--set", "engine.vllm.block_size=true"],
         "--set engine.vllm.block_size=true: `engine.vllm.block_size`: invalid type: boolean \
-         `true`, expected u32",
+         `true`, expected an integer from 0 to 4294967295",
     );
 }
 

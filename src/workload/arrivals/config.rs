@@ -308,8 +308,8 @@ impl ArrivalsConfig {
                 let path = "weibull.requests_per_s";
                 check_rate(path, weibull.requests_per_s)?;
                 check_span(path, weibull.requests_per_s, requests)?;
-                // The mean of a Weibull of shape 0.01 is 100!: still a number.
-                check("weibull.shape", weibull.shape, 0.01, 1e6)
+                // Below it, a gap in many millions makes up the mean: no run has the rate.
+                check("weibull.shape", weibull.shape, 0.1, 1e6)
             }
             Self::OnOff(on_off) => on_off.validate().map_err(|e| e.within("on_off")),
             Self::Piecewise(curve) => curve.validate().map_err(|e| e.within("piecewise")),
@@ -408,6 +408,10 @@ impl VllmBenchConfig {
             if let Some(rate) = rate {
                 check_rate(path, rate)?;
                 check_span(path, rate, requests)?;
+                if self.ramp_up_strategy.is_none() {
+                    let accepted = format!("linear or exponential, where `{path}` is set");
+                    return Err(ConfigError::new("ramp_up_strategy", "absent", accepted));
+                }
             } else if self.ramp_up_strategy.is_some() {
                 return Err(ConfigError::new(path, "absent", "a rate, to which it ramps up"));
             }

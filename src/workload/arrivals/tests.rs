@@ -254,6 +254,17 @@ fn think_times_are_exponential_if_asked() {
 }
 
 #[test]
+fn ramp_rates_without_a_strategy_are_refused() {
+    let bench = VllmBenchConfig { ramp_up_end_rps: Some(9.0), ..VllmBenchConfig::default() };
+    let error = ArrivalsConfig::VllmBench(bench).validate(1).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "`vllm_bench.ramp_up_strategy` is absent, expected linear or exponential, where \
+         `ramp_up_end_rps` is set"
+    );
+}
+
+#[test]
 fn arrivals_beyond_the_clock_are_refused() {
     // 3,153,600 requests at 0.001 a second take 100 years in the mean.
     let config = ArrivalsConfig::Poisson(PoissonConfig { requests_per_s: 1e-3 });

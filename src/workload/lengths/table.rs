@@ -62,7 +62,7 @@ pub(super) fn read(config: &EmpiricalConfig) -> Result<Weighted<u32>, TraceError
     while table.next_row()? {
         values.push((table.tokens(&column)?, table.weight(weight.as_ref())?));
     }
-    table.weighted(values)
+    table.weighted(values, config.weight_column.as_deref())
 }
 
 /// The pairs of prompt and output tokens of a file.
@@ -83,7 +83,7 @@ pub(super) fn read_pairs(config: &PairsConfig) -> Result<Weighted<(u32, u32)>, T
         let pair = (table.tokens(&prompt)?, table.tokens(&output)?);
         values.push((pair, table.weight(weight.as_ref())?));
     }
-    table.weighted(values)
+    table.weighted(values, file.weight_column.as_deref())
 }
 
 /// The pairs of the requests of a trace.
@@ -168,9 +168,20 @@ impl<'a> Table<'a> {
         TraceError::Table { path: self.path.to_owned(), line, what }
     }
 
-    fn weighted<T>(self, values: Vec<(T, f64)>) -> Result<Weighted<T>, TraceError> {
+    fn weighted<T>(
+        self,
+        values: Vec<(T, f64)>,
+        weight_column: Option<&str>,
+    ) -> Result<Weighted<T>, TraceError> {
+        let path = self.path.to_owned();
+        if values.is_empty() {
+            let what = "no rows behind the header, expected at least one".to_owned();
+            return Err(TraceError::Table { path, line: 1, what });
+        }
         if values.iter().all(|&(_, weight)| weight <= 0.0) {
-            return Err(TraceError::Empty { path: self.path.to_owned() });
+            let column = weight_column.unwrap_or_default();
+            let what = format!("`{column}` is 0 in every row, expected a weight above 0 in one");
+            return Err(TraceError::Table { path, line: 1, what });
         }
         Ok(Weighted::new(values.into_iter()))
     }

@@ -142,8 +142,12 @@ fn a_file_that_cannot_be_used_says_where() {
             "weight_column: w",
             "t.csv:2: `w` is \"NaN\", expected a number from 0 to 1e15",
         ),
-        ("tokens,w\n1,0\n", "weight_column: w", "t.csv: no rows"),
-        ("tokens\n", "", "t.csv: no rows"),
+        (
+            "tokens,w\n1,0\n",
+            "weight_column: w",
+            "t.csv:1: `w` is 0 in every row, expected a weight above 0",
+        ),
+        ("tokens\n", "", "t.csv:1: no rows behind the header, expected at least one"),
         ("", "", "t.csv: no rows"),
         ("tokens,b\n1\n", "", "t.csv:2: malformed CSV: 1 cells, expected 2"),
     ] {

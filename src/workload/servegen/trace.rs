@@ -163,7 +163,7 @@ impl<'a> Row<'a> {
         TraceError::Field {
             path: self.path.to_owned(),
             line: self.line,
-            field: COLUMNS[column],
+            field: COLUMNS[column].to_owned(),
             found: format!("{shown:?}"),
             accepted: accepted.to_owned(),
             hint,

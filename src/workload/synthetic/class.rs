@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::config::{ClassConfig, PrefixesConfig, SyntheticConfig};
+use super::config::{ClassConfig, OUTPUT_TOKENS, PROMPT_TOKENS, PrefixesConfig, SyntheticConfig};
 use super::sessions::{Planned, Turns};
 use crate::base::ids::RequestId;
 use crate::base::rng::Stream;
@@ -46,9 +46,13 @@ impl Class {
         let lengths = match config.length_pairs.as_ref().or(common) {
             Some(pairs) => Lengths::of_pairs(pairs, draws)?,
             None => Lengths::new(
-                config.prompt_tokens.as_ref().unwrap_or(&load.prompt_tokens),
-                config.output_tokens.as_ref().unwrap_or(&load.output_tokens),
-                config.length_correlation.unwrap_or(load.length_correlation),
+                (config.prompt_tokens.as_ref())
+                    .or(load.prompt_tokens.as_ref())
+                    .unwrap_or(&PROMPT_TOKENS),
+                (config.output_tokens.as_ref())
+                    .or(load.output_tokens.as_ref())
+                    .unwrap_or(&OUTPUT_TOKENS),
+                config.length_correlation.or(load.length_correlation).unwrap_or(0.0),
                 draws,
             )?,
         };

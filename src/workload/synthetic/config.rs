@@ -15,14 +15,14 @@ use crate::workload::lengths::config::{LengthConfig, PairsConfig};
 pub(crate) struct SyntheticConfig {
     /// How many requests there are at most; at least 1.
     pub(crate) requests: u32,
-    /// Tokens of a prompt, without a shared prefix.
-    pub(crate) prompt_tokens: LengthConfig,
-    /// Tokens of an output.
-    pub(crate) output_tokens: LengthConfig,
+    /// Tokens of a prompt, without a shared prefix; absent: 1024, unless lengths come in pairs.
+    pub(crate) prompt_tokens: Option<LengthConfig>,
+    /// Tokens of an output; absent: 256, unless lengths come in pairs.
+    pub(crate) output_tokens: Option<LengthConfig>,
     /// How far long prompts have long outputs: the correlation of the normal draws behind the two
-    /// lengths, from -1 to 1.
-    pub(crate) length_correlation: f64,
-    /// Pairs of lengths that occurred, in the place of the two distributions.
+    /// lengths, from -1 to 1; absent: 0, unless lengths come in pairs.
+    pub(crate) length_correlation: Option<f64>,
+    /// Pairs of lengths that occurred, in the place of the three fields above.
     pub(crate) length_pairs: Option<PairsConfig>,
     /// Prefixes that prompts share; absent: none.
     pub(crate) prefixes: Option<PrefixesConfig>,
@@ -95,13 +95,19 @@ pub(crate) struct ClassConfig {
     pub(crate) priority: i32,
 }
 
+/// Tokens of a prompt, where nothing else is said.
+pub(super) const PROMPT_TOKENS: LengthConfig = LengthConfig::Fixed(1024);
+
+/// Tokens of an output, where nothing else is said.
+pub(super) const OUTPUT_TOKENS: LengthConfig = LengthConfig::Fixed(256);
+
 impl Default for SyntheticConfig {
     fn default() -> Self {
         Self {
             requests: 1000,
-            prompt_tokens: LengthConfig::Fixed(1024),
-            output_tokens: LengthConfig::Fixed(256),
-            length_correlation: 0.0,
+            prompt_tokens: None,
+            output_tokens: None,
+            length_correlation: None,
             length_pairs: None,
             prefixes: None,
             sessions: None,
@@ -151,6 +157,38 @@ fn check_correlation(correlation: f64) -> Result<(), ConfigError> {
     Err(ConfigError::new("length_correlation", correlation, "a number from -1 to 1"))
 }
 
+/// The fields that say how long requests are, of a load or a class.
+struct LengthFields<'a> {
+    prompt_tokens: &'a mut Option<LengthConfig>,
+    output_tokens: &'a mut Option<LengthConfig>,
+    correlation: Option<f64>,
+    pairs: &'a mut Option<PairsConfig>,
+}
+
+impl LengthFields<'_> {
+    /// Checks what the types leave open, and makes paths absolute.
+    ///
+    /// # Errors
+    /// The first field that cannot be used: pairs say everything, so that nothing stands beside them.
+    fn resolve(self, directory: &Path) -> Result<(), ConfigError> {
+        let lengths =
+            [("prompt_tokens", self.prompt_tokens), ("output_tokens", self.output_tokens)];
+        if let Some(pairs) = self.pairs {
+            let beside = lengths.iter().find(|(_, tokens)| tokens.is_some()).map(|(path, _)| *path);
+            if let Some(path) = beside.or(self.correlation.map(|_| "length_correlation")) {
+                return Err(ConfigError::new(path, "set", "none beside `length_pairs`"));
+            }
+            return pairs.resolve(directory).map_err(|e| e.within("length_pairs"));
+        }
+        for (path, tokens) in lengths {
+            if let Some(tokens) = tokens {
+                tokens.resolve(directory).map_err(|e| e.within(path))?;
+            }
+        }
+        self.correlation.map_or(Ok(()), check_correlation)
+    }
+}
+
 impl SyntheticConfig {
     /// The field by which arrivals follow the ends of requests, and what it is; `None` where none does.
     pub(crate) fn following_ends(&self) -> Option<(String, String)> {
@@ -174,6 +212,15 @@ impl SyntheticConfig {
             .find_map(|(field, arrivals)| Some((field, arrivals.following_ends()?.to_owned())))
     }
 
+    fn lengths(&mut self) -> LengthFields<'_> {
+        LengthFields {
+            prompt_tokens: &mut self.prompt_tokens,
+            output_tokens: &mut self.output_tokens,
+            correlation: self.length_correlation,
+            pairs: &mut self.length_pairs,
+        }
+    }
+
     /// Checks what the types leave open, and makes paths absolute, from `directory`.
     ///
     /// # Errors
@@ -181,12 +228,12 @@ impl SyntheticConfig {
     pub(crate) fn resolve(&mut self, directory: &Path) -> Result<(), ConfigError> {
         check_requests(self.requests)?;
         self.arrivals.validate(self.requests.into()).map_err(|e| e.within("arrivals"))?;
-        self.prompt_tokens.resolve(directory).map_err(|e| e.within("prompt_tokens"))?;
-        self.output_tokens.resolve(directory).map_err(|e| e.within("output_tokens"))?;
-        check_correlation(self.length_correlation)?;
-        if let Some(pairs) = &mut self.length_pairs {
-            pairs.resolve(directory).map_err(|e| e.within("length_pairs"))?;
+        if self.length_pairs.is_none() {
+            self.prompt_tokens.get_or_insert(PROMPT_TOKENS);
+            self.output_tokens.get_or_insert(OUTPUT_TOKENS);
+            self.length_correlation.get_or_insert(0.0);
         }
+        self.lengths().resolve(directory)?;
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.resolve(directory).map_err(|e| e.within("prefixes"))?;
         }
@@ -196,7 +243,7 @@ impl SyntheticConfig {
         if self.max_concurrency == Some(0) {
             return Err(ConfigError::new("max_concurrency", 0, "an integer of at least 1"));
         }
-        let requests = self.requests;
+        let (requests, has_pairs) = (self.requests, self.length_pairs.is_some());
         let Some(classes) = &mut self.classes else { return Ok(()) };
         if !(1..=CLASSES_MAX).contains(&classes.len()) {
             let found = format!("a list of {}", classes.len());
@@ -207,7 +254,7 @@ impl SyntheticConfig {
             let (before, rest) = classes.split_at_mut(at);
             let within = |e: ConfigError| e.within(&format!("classes[{at}]"));
             let class = &mut rest[0];
-            class.resolve(requests, directory).map_err(within)?;
+            class.resolve(requests, has_pairs, directory).map_err(within)?;
             if before.iter().any(|other| other.name == class.name) {
                 let accepted = "a name that no other class has";
                 return Err(within(ConfigError::new("name", &class.name, accepted)));
@@ -262,7 +309,38 @@ impl ClassConfig {
         self.weight.unwrap_or(1.0)
     }
 
-    fn resolve(&mut self, all_requests: u32, directory: &Path) -> Result<(), ConfigError> {
+    fn lengths(&mut self) -> LengthFields<'_> {
+        LengthFields {
+            prompt_tokens: &mut self.prompt_tokens,
+            output_tokens: &mut self.output_tokens,
+            correlation: self.length_correlation,
+            pairs: &mut self.length_pairs,
+        }
+    }
+
+    /// A class of a load with pairs has these, or both distributions of its own.
+    fn check_beside_common_pairs(&self) -> Result<(), ConfigError> {
+        let absent = match (&self.prompt_tokens, &self.output_tokens) {
+            (None, Some(_)) => "prompt_tokens",
+            (Some(_), None) => "output_tokens",
+            (Some(_), Some(_)) => return Ok(()),
+            (None, None) => {
+                let Some(correlation) = self.length_correlation else { return Ok(()) };
+                let accepted = "none, where lengths are the `length_pairs` of the load";
+                return Err(ConfigError::new("length_correlation", correlation, accepted));
+            }
+        };
+        let accepted =
+            "a length, as for the other: the load has `length_pairs`, and no length for this";
+        Err(ConfigError::new(absent, "absent", accepted))
+    }
+
+    fn resolve(
+        &mut self,
+        all_requests: u32,
+        all_have_pairs: bool,
+        directory: &Path,
+    ) -> Result<(), ConfigError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.name.is_empty() || !self.name.chars().all(is_plain) {
             let accepted = "letters, digits, `-`, `_` and `.`";
@@ -288,15 +366,9 @@ impl ClassConfig {
             let requests = self.requests.unwrap_or(all_requests);
             arrivals.validate(requests.into()).map_err(|e| e.within("arrivals"))?;
         }
-        if let Some(tokens) = &mut self.prompt_tokens {
-            tokens.resolve(directory).map_err(|e| e.within("prompt_tokens"))?;
-        }
-        if let Some(tokens) = &mut self.output_tokens {
-            tokens.resolve(directory).map_err(|e| e.within("output_tokens"))?;
-        }
-        self.length_correlation.map_or(Ok(()), check_correlation)?;
-        if let Some(pairs) = &mut self.length_pairs {
-            pairs.resolve(directory).map_err(|e| e.within("length_pairs"))?;
+        self.lengths().resolve(directory)?;
+        if all_have_pairs {
+            self.check_beside_common_pairs()?;
         }
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.resolve(directory).map_err(|e| e.within("prefixes"))?;

@@ -183,6 +183,26 @@ fn each_unusable_value_names_its_field() {
             "`prefixes.prefix_tokens.normal.mean`",
         ),
         ("{length_pairs: {csv: {}}}", "`length_pairs.csv.path` is empty"),
+        (
+            "{length_pairs: {trace: {path: t}}, output_tokens: {fixed: 256}}",
+            "`output_tokens` is set, expected none beside `length_pairs`",
+        ),
+        (
+            "{length_pairs: {trace: {path: t}}, length_correlation: 0}",
+            "`length_correlation` is set, expected none beside `length_pairs`",
+        ),
+        (
+            "{classes: [{name: a, length_pairs: {trace: {path: t}}, prompt_tokens: {fixed: 1}}]}",
+            "`classes[0].prompt_tokens` is set, expected none beside `length_pairs`",
+        ),
+        (
+            "{length_pairs: {trace: {path: t}}, classes: [{name: a, prompt_tokens: {fixed: 1}}]}",
+            "`classes[0].output_tokens` is absent, expected a length, as for the other",
+        ),
+        (
+            "{length_pairs: {trace: {path: t}}, classes: [{name: a, length_correlation: 1}]}",
+            "`classes[0].length_correlation` is 1, expected none, where lengths are the",
+        ),
         ("{arrivals: {poisson: {requests_per_s: 0}}}", "`arrivals.poisson.requests_per_s` is 0"),
         ("{classes: []}", "`classes` is a list of 0"),
         ("{classes: [{}]}", "`classes[0].name` is \"\""),
@@ -321,4 +341,20 @@ fn another_class_of_sessions_shifts_no_draw() {
     let n = of.len().min(alone.len());
     assert!(n > 250);
     assert_eq!(alone.iter().map(own).take(n).collect::<Vec<_>>(), of[..n]);
+}
+
+#[test]
+fn a_resolved_load_resolves_to_itself() {
+    for yaml in [
+        "{}",
+        "{output_tokens: {fixed: 3}, classes: [{name: a, prompt_tokens: {fixed: 1}}]}",
+        "{length_pairs: {trace: {path: t}}, classes: [{name: a}, {name: b, prompt_tokens: \
+         {fixed: 1}, output_tokens: {fixed: 2}, length_correlation: 0.5}]}",
+    ] {
+        let once = config(yaml);
+        let mut twice = once.clone();
+        twice.resolve(Path::new("/elsewhere")).unwrap();
+        assert_eq!(once, twice, "{yaml}");
+        assert_eq!(once.prompt_tokens.is_some(), once.length_pairs.is_none());
+    }
 }

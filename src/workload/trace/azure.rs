@@ -1,7 +1,8 @@
 //! Azure LLM inference traces: CSV with a date, prompt tokens and output tokens a row.
 //!
-//! The 2023 traces have dates without a zone and seven fractional digits, some of 2024 have an
-//! offset; both are read to the nanosecond, without an offset as UTC. Prompts have no identity.
+//! The traces of 2023 have dates without a zone and seven fractional digits, some of 2024 have an
+//! offset, those of 2025 a column of images; all are read to the nanosecond, without an offset as
+//! UTC. Prompts have no identity.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -45,9 +46,8 @@ impl RowReader for Azure {
         let Some(record) = self.0.next_record()? else {
             return Ok(None);
         };
-        let date = "a date such as 2023-11-16 18:17:03.9799600";
         Ok(Some(Row::new(
-            record.parsed(TIMESTAMP, date, stamp)?,
+            record.parsed(TIMESTAMP, DATE, stamp)?,
             record.line.number,
             record.tokens(PROMPT)?,
             record.tokens(OUTPUT)?,
@@ -67,16 +67,56 @@ impl RowReader for Azure {
     }
 }
 
+/// What a stamp may be, for people.
+const DATE: &str = "a date such as 2023-11-16 18:17:03.9799600, with an offset such as +08:00 or \
+                    without, of the years 0000 to 9998 and without leap seconds";
+
+/// Where a date has digits (0) and what stands between them.
+const SHAPE: &[u8] = b"0000-00-00 00:00:00";
+
 /// The instant of a date, in nanoseconds since 1970.
-fn stamp(date: &str) -> Option<i128> {
-    // After the ten characters of the day, a sign or a letter can only be an offset.
-    let has_offset = date.get(10..)?.contains(['+', '-', 'Z', 'z']);
-    let instant: Timestamp = if has_offset {
-        date.parse().ok()?
-    } else {
-        Offset::UTC.to_timestamp(date.parse::<DateTime>().ok()?).ok()?
+fn stamp(text: &str) -> Option<i128> {
+    let (time, rest) = text.split_at_checked(SHAPE.len())?;
+    let has_shape = time.bytes().zip(SHAPE).all(|(found, shape)| match shape {
+        b'0' => found.is_ascii_digit(),
+        b' ' => matches!(found, b' ' | b'T' | b't'),
+        other => found == *other,
+    });
+    // A leap second has no place on a clock that counts on.
+    if !has_shape || time.ends_with(":60") || time.starts_with("9999") {
+        return None;
+    }
+    let (fraction, offset) = rest.split_at(rest.find(['+', '-', 'Z', 'z']).unwrap_or(rest.len()));
+    let is_fraction = fraction.is_empty()
+        || fraction.strip_prefix('.').is_some_and(|digits| {
+            (1..=9).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+        });
+    if !is_fraction {
+        return None;
+    }
+    let local = text[..SHAPE.len() + fraction.len()].parse::<DateTime>().ok()?;
+    let instant = Offset::UTC.to_timestamp(local).ok()?.as_nanosecond();
+    Some(instant - offset_ns(offset)?)
+}
+
+/// Nanoseconds by which a clock with this offset is ahead: `Z`, `+08:00`, `+0800`, `-05` or nothing.
+fn offset_ns(text: &str) -> Option<i128> {
+    let (sign, digits) = match text.as_bytes() {
+        [] | [b'Z' | b'z'] => return Some(0),
+        [b'+', digits @ ..] => (1, digits),
+        [b'-', digits @ ..] => (-1, digits),
+        _ => return None,
     };
-    Some(instant.as_nanosecond())
+    let two = |tens: u8, ones: u8| {
+        let are_digits = tens.is_ascii_digit() && ones.is_ascii_digit();
+        are_digits.then(|| i128::from(tens - b'0') * 10 + i128::from(ones - b'0'))
+    };
+    let (hours, minutes) = match *digits {
+        [a, b] => (two(a, b)?, 0),
+        [a, b, c, d] | [a, b, b':', c, d] => (two(a, b)?, two(c, d)?),
+        _ => return None,
+    };
+    (hours < 24 && minutes < 60).then(|| sign * (hours * 60 + minutes) * 60_000_000_000)
 }
 
 #[cfg(test)]
@@ -123,6 +163,52 @@ mod tests {
         assert_eq!(stamp("2024-05-10 00:00:00.009930+00:00"), Some(utc));
         assert_eq!(stamp("2024-05-10T02:00:00.009930+02:00"), Some(utc));
         assert_eq!(stamp("2024-05-10T00:00:00.009930Z"), Some(utc));
+        assert_eq!(stamp("2024-05-10T00:00:00.009930"), Some(utc));
+        assert_eq!(stamp("2024-05-09t18:30:00.009930-0530"), Some(utc));
+        assert_eq!(stamp("2024-05-10 08:00:00.00993+08"), Some(utc));
+        assert_eq!(stamp("2024-05-10 23:59:00.00993+23:59"), Some(utc));
+    }
+
+    #[test]
+    fn what_is_no_date_with_a_time_is_refused() {
+        for text in [
+            "2024-05-10",
+            "2024-05-10 00:00",
+            "2024-05-10 00:00:60",
+            "2024-05-10 24:00:00",
+            "2024-02-30 00:00:00",
+            "2024-05-10 00:00:00.",
+            "2024-05-10 00:00:00,5",
+            "2024-05-10 00:00:00.1234567890",
+            "2024-05-10 00:00:00+25:00",
+            "2024-05-10 00:00:00+24:00",
+            "2024-05-10 00:00:00+01:60",
+            "2024-05-10 00:00:00+1",
+            "2024-05-10 00:00:00 UTC",
+            "2024-05-10 00:00:00+00:00[Europe/Paris]",
+            "2024-05-10  00:00:00",
+            "9999-01-01 00:00:00",
+            "12024-05-10 00:00:00",
+            "20240510T000000",
+        ] {
+            assert_eq!(stamp(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_layouts_of_2024_and_2025_are_read() {
+        let at = |text: &str| {
+            read(text).unwrap().into_iter().map(|r| (r.prompt_tokens, r.output_tokens))
+        };
+        let images = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n\
+                      2025-02-01 00:00:01.5000000,3,1500,20\n";
+        assert_eq!(at(images).collect::<Vec<_>>(), [(1500, 20)]);
+        let zoned =
+            format!("{HEADER}2024-05-10T00:00:00.009930+00:00,7,1\n2024-05-10T00:00:01,8,2\n");
+        let rows = read(&zoned).unwrap();
+        assert_eq!(rows[1].stamp - rows[0].stamp, 990_070_000);
+        let error = refused(&format!("{HEADER}9999-12-31 23:59:59,7,1\n"));
+        assert!(error.ends_with("of the years 0000 to 9998 and without leap seconds"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::stamp::unit_of_seconds;
 use crate::base::config::ConfigError;
 use crate::base::time::SimTime;
 use crate::workload::arrivals::config::ArrivalsConfig;
@@ -18,7 +19,8 @@ const NS_PER_S: f64 = 1e9;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TraceConfig {
-    /// The file, plain or gzip (told by its first bytes, not its name); `-` is the standard input.
+    /// The file, plain or gzip (told by its first bytes, not its name), or a folder of such files,
+    /// which are one trace; `-` is the standard input.
     pub(crate) path: PathBuf,
     /// The format of the trace.
     pub(crate) format: TraceFormat,
@@ -26,6 +28,8 @@ pub(crate) struct TraceConfig {
     /// usual in the format.
     #[schemars(range(min = 1))]
     pub(crate) hash_block_tokens: Option<u32>,
+    /// How rows of the format `vllm_timed_trace` name their fields.
+    pub(crate) labels: Option<Box<LabelsConfig>>,
     /// Divides the time between arrivals: 2 sends the same requests in half the time. Above 0.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub(crate) speedup: f64,
@@ -63,6 +67,7 @@ impl Default for TraceConfig {
             path: PathBuf::new(),
             format: TraceFormat::Auto,
             hash_block_tokens: None,
+            labels: None,
             speedup: 1.0,
             limit: None,
             window: None,
@@ -98,13 +103,15 @@ pub(crate) enum TraceFormat {
     QwenBailian,
     /// CSV with `arrival_timestamp` (s), `prompt_size` and `token_size`.
     Splitwise,
+    /// CSV with `timestamp` (s), `input_tokens` and `output_tokens`, as ServeGen writes it.
+    ServegenCsv,
     /// CSV with `arrived_at` (s), `num_prefill_tokens` and `num_decode_tokens`.
     Vidur,
     /// The fields of Mooncake with seconds and `hash_ids` of 16 tokens; never told by its first line.
     VllmTimedTrace,
     /// The JSON document that `vllm bench serve --save-detailed` writes.
     VllmBench,
-    /// JSON lines with `StartTimeOffset` (ns), `ContextTokens` and `GeneratedTokens`.
+    /// JSON lines or CSV with `StartTimeOffset` (ns), `ContextTokens` and `GeneratedTokens`.
     Apex,
     /// JSON lines with `timestamp` (s, as text) and `hash_ids` by part of the prompt.
     #[serde(rename = "ragpulse")]
@@ -115,6 +122,59 @@ pub(crate) enum TraceFormat {
     Csv,
     /// servesim's own JSON lines.
     Jsonl,
+}
+
+/// The names and the unit of time that `vllm bench serve` takes as `--timed-trace-label-*` and
+/// `--timed-trace-sec-multiplier`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LabelsConfig {
+    /// The field of the arrival.
+    pub(crate) timestamp: String,
+    /// The field of the prompt tokens.
+    pub(crate) input_length: String,
+    /// The field of the output tokens.
+    pub(crate) output_length: String,
+    /// The field of the prompt's blocks, which rows may lack.
+    pub(crate) hash_ids: String,
+    /// Seconds that one step of a stamp stands for: 0.001 for milliseconds. A whole number of
+    /// nanoseconds, up to 1000000 s.
+    #[schemars(range(min = 1e-9, max = 1e6))]
+    pub(crate) seconds_per_unit: f64,
+}
+
+impl Default for LabelsConfig {
+    fn default() -> Self {
+        Self {
+            timestamp: "timestamp".to_owned(),
+            input_length: "input_length".to_owned(),
+            output_length: "output_length".to_owned(),
+            hash_ids: "hash_ids".to_owned(),
+            seconds_per_unit: 1.0,
+        }
+    }
+}
+
+impl LabelsConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        if unit_of_seconds(self.seconds_per_unit).is_none() {
+            let accepted = "a whole number of nanoseconds, from 0.000000001 to 1000000";
+            return Err(ConfigError::new("seconds_per_unit", self.seconds_per_unit, accepted));
+        }
+        let names = [
+            ("timestamp", &self.timestamp),
+            ("input_length", &self.input_length),
+            ("output_length", &self.output_length),
+            ("hash_ids", &self.hash_ids),
+        ];
+        for (at, (path, name)) in names.iter().enumerate() {
+            if name.is_empty() || names[..at].iter().any(|(_, other)| other == name) {
+                let accepted = "a name that no other label has";
+                return Err(ConfigError::new(path, format!("{name:?}"), accepted));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A part of a trace: arrivals from `from_s` on, up to but not including `to_s`, in seconds of
@@ -187,6 +247,13 @@ impl TraceConfig {
         }
         if self.class_field.as_deref() == Some("") {
             return refuse("class_field", &"empty", "the name of a field or column, or none");
+        }
+        if let Some(labels) = &self.labels {
+            labels.validate().map_err(|e| e.within("labels"))?;
+            if self.format != TraceFormat::VllmTimedTrace {
+                let accepted = "none, unless `format` is vllm_timed_trace";
+                return refuse("labels", &"set", accepted);
+            }
         }
         self.window.map_or(Ok(()), |window| window.validate().map_err(|e| e.within("window")))
     }
@@ -270,9 +337,30 @@ mod tests {
     #[test]
     fn each_unusable_value_names_its_field() {
         let window = |from_s, to_s| Some(TraceWindow { from_s, to_s });
+        let labels = |change: fn(&mut LabelsConfig)| {
+            let mut labels = LabelsConfig::default();
+            change(&mut labels);
+            Some(Box::new(labels))
+        };
         for (error, expected) in [
             (refused(|c| c.path.clear()), "`path` is empty"),
             (refused(|c| c.hash_block_tokens = Some(0)), "`hash_block_tokens` is 0"),
+            (
+                refused(|c| c.labels = labels(|_| ())),
+                "`labels` is set, expected none, unless `format` is vllm_timed_trace",
+            ),
+            (
+                refused(|c| c.labels = labels(|l| l.seconds_per_unit = 1.5e-9)),
+                "`labels.seconds_per_unit` is 0.0000000015, expected a whole number of nanoseconds",
+            ),
+            (
+                refused(|c| c.labels = labels(|l| l.hash_ids = "timestamp".to_owned())),
+                "`labels.hash_ids` is \"timestamp\", expected a name that no other label has",
+            ),
+            (
+                refused(|c| c.labels = labels(|l| l.timestamp = String::new())),
+                "`labels.timestamp` is \"\", expected a name",
+            ),
             (refused(|c| c.speedup = 0.0), "`speedup` is 0, expected a number above 0"),
             (refused(|c| c.speedup = -1.0), "`speedup` is -1"),
             (refused(|c| c.speedup = f64::NAN), "`speedup` is NaN"),

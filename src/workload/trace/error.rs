@@ -86,7 +86,7 @@ pub enum TraceError {
         /// The line.
         line: u64,
         /// The field or column.
-        field: &'static str,
+        field: String,
         /// What it holds, as written, or `missing`.
         found: String,
         /// What it may hold.
@@ -129,6 +129,22 @@ pub enum TraceError {
         hint: String,
     },
 
+    /// A record of a CSV trace has more cells than the header.
+    #[error(
+        "{path}:{line}: a row of {found} cells, expected {expected}, as in the header",
+        path = .path.display()
+    )]
+    SurplusCells {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// Cells of the record.
+        found: usize,
+        /// Cells of the header.
+        expected: usize,
+    },
+
     /// The first line fits no format.
     #[error(
         "{path}:{line}: unknown trace format, the line starts with {found:?}, expected {accepted}",
@@ -157,7 +173,7 @@ pub enum TraceError {
         /// The line.
         line: u64,
         /// The field or column of the stamp.
-        field: &'static str,
+        field: String,
         /// Seconds between its stamp and the latest one before it in the file.
         behind_s: f64,
         /// Seconds over which rows are sorted.
@@ -242,6 +258,30 @@ pub enum TraceError {
         s: f64,
     },
 
+    /// A folder holds no file of a trace.
+    #[error(
+        "{path}: a folder without a trace, expected a file that is neither hidden nor `.md`",
+        path = .path.display()
+    )]
+    EmptyFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A file of a folder is of another format than the first.
+    #[error(
+        "{path}: a file of the format {found} in a folder of {expected}, expected one format in all",
+        path = .path.display()
+    )]
+    MixedFormats {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: String,
+        /// That of the first file.
+        expected: String,
+    },
+
     /// The trace holds no request.
     #[error("{path}: no rows, expected at least one request", path = .path.display())]
     Empty {
@@ -320,6 +360,7 @@ impl TraceError {
                 | Self::Json { .. }
                 | Self::Field { .. }
                 | Self::BothSpellings { .. }
+                | Self::SurplusCells { .. }
                 | Self::OutOfOrder { .. }
         )
     }

@@ -5,10 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use super::config::TraceConfig;
+use super::config::{LabelsConfig, TraceConfig};
 use super::lines::{Line, Lines};
 use super::mooncake::{content, show};
-use super::stamp::{SECONDS, Unit};
+use super::stamp::{SECONDS, Unit, unit_of_seconds};
 use super::table::TOKENS;
 use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::base::hint::nearest;
@@ -17,7 +17,7 @@ use crate::base::hint::nearest;
 pub(super) struct JsonRows {
     lines: Lines,
     /// The fields that the reader uses.
-    known: &'static [&'static str],
+    known: Vec<String>,
     /// Those that tie rows to each other, where that is wanted.
     ties: &'static [&'static str],
     /// The field of the class.
@@ -27,8 +27,9 @@ pub(super) struct JsonRows {
 
 impl JsonRows {
     /// Reads `lines`, of which the fields in `known` are used.
-    pub(super) fn new(lines: Lines, known: &'static [&'static str], config: &TraceConfig) -> Self {
+    pub(super) fn new(lines: Lines, known: &[&str], config: &TraceConfig) -> Self {
         let class = config.class_field.clone();
+        let known = known.iter().map(|&name| name.to_owned()).collect();
         Self { lines, known, ties: &[], class, ignored: IgnoredFields::default() }
     }
 
@@ -50,12 +51,21 @@ impl JsonRows {
         let fields = object(&line)?;
         for name in fields.keys().map(String::as_str) {
             let is_class = self.class.as_deref() == Some(name);
-            if !is_class && !self.known.contains(&name) && !self.ties.contains(&name) {
+            if !is_class
+                && !self.known.iter().any(|known| known == name)
+                && !self.ties.contains(&name)
+            {
                 self.ignored.add(name);
             }
         }
         let class = self.class.as_deref();
-        Ok(Some(JsonRow { line, fields, known: self.known, class, follows: !self.ties.is_empty() }))
+        Ok(Some(JsonRow {
+            line,
+            fields,
+            known: &self.known,
+            class,
+            follows: !self.ties.is_empty(),
+        }))
     }
 
     /// Fields that rows have had so far and that are not used.
@@ -68,7 +78,7 @@ impl JsonRows {
 pub(super) struct JsonRow<'a> {
     pub(super) line: Line<'a>,
     pub(super) fields: Map<String, Value>,
-    known: &'static [&'static str],
+    known: &'a [String],
     class: Option<&'a str>,
     /// Whether it may say what it follows.
     pub(super) follows: bool,
@@ -93,7 +103,7 @@ impl JsonRow<'_> {
     ///
     /// # Errors
     /// There is no such field, or it is no count.
-    pub(super) fn tokens(&self, field: &'static str) -> Result<u32, TraceError> {
+    pub(super) fn tokens(&self, field: &str) -> Result<u32, TraceError> {
         self.required(field, TOKENS, as_u32)
     }
 
@@ -101,7 +111,7 @@ impl JsonRow<'_> {
     ///
     /// # Errors
     /// There is no such field, or it is no stamp.
-    pub(super) fn stamp(&self, field: &'static str, unit: Unit) -> Result<i128, TraceError> {
+    pub(super) fn stamp(&self, field: &str, unit: Unit) -> Result<i128, TraceError> {
         self.required(field, unit.accepted, |value| unit.of_value(value))
     }
 
@@ -109,7 +119,7 @@ impl JsonRow<'_> {
     ///
     /// # Errors
     /// The field is something else.
-    pub(super) fn ids(&self, field: &'static str) -> Result<Option<Vec<u64>>, TraceError> {
+    pub(super) fn ids(&self, field: &str) -> Result<Option<Vec<u64>>, TraceError> {
         self.optional(field, IDS, as_ids)
     }
 
@@ -119,7 +129,7 @@ impl JsonRow<'_> {
     /// There is no such field, or `read` makes nothing of it.
     pub(super) fn required<T>(
         &self,
-        field: &'static str,
+        field: &str,
         accepted: &str,
         read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<T, TraceError> {
@@ -134,7 +144,7 @@ impl JsonRow<'_> {
     /// As [`JsonRow::required`], but `None` where the field is absent or `null`.
     pub(super) fn optional<T>(
         &self,
-        field: &'static str,
+        field: &str,
         accepted: &str,
         read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<Option<T>, TraceError> {
@@ -145,9 +155,9 @@ impl JsonRow<'_> {
     }
 
     /// The error that `field` is not there.
-    pub(super) fn missing(&self, field: &'static str, accepted: &str) -> TraceError {
-        let strangers = self.fields.keys().map(String::as_str);
-        let near = nearest(field, strangers.filter(|name| !self.known.contains(name)));
+    pub(super) fn missing(&self, field: &str, accepted: &str) -> TraceError {
+        let strangers = self.fields.keys().filter(|name| !self.known.contains(name));
+        let near = nearest(field, strangers.map(String::as_str));
         let mut refused = self.line.refuse(field, "missing", accepted);
         if let (TraceError::Field { hint, .. }, Some(name)) = (&mut refused, near) {
             *hint = format!(", did you mean `{name}`?");
@@ -201,24 +211,38 @@ pub(super) fn has_fields(line: &str, names: &[&str]) -> bool {
     serde_json::from_str::<Map<String, Value>>(line)
         .is_ok_and(|fields| names.iter().all(|&name| fields.contains_key(name)))
 }
-/// The fields of a row with ids, under the names of Mooncake's.
-const HASHED: [&str; 4] = ["timestamp", "input_length", "output_length", "hash_ids"];
 
-/// Rows of seconds, lengths and ids, under the names of Mooncake's.
+/// Rows of stamps, lengths and ids, under the names of Mooncake's unless they are given others.
 pub(super) struct HashedRows {
     rows: JsonRows,
     block_tokens: u32,
     turn: Turn,
+    labels: LabelsConfig,
+    unit: Unit,
 }
 
 /// What a row says of what it follows.
 type Turn = fn(&JsonRow<'_>) -> Result<Option<RowTurn>, TraceError>;
 
 impl HashedRows {
-    /// Reads `lines`, whose ids name so many tokens unless `config` says otherwise.
+    /// Reads `lines`, with stamps in seconds, whose ids name so many tokens unless `config` says otherwise.
     pub(super) fn new(lines: Lines, block_tokens: u32, config: &TraceConfig) -> Self {
+        Self::labelled(lines, block_tokens, LabelsConfig::default(), config)
+    }
+
+    /// Reads `lines`, whose fields and unit of time are those of `labels`.
+    pub(super) fn labelled(
+        lines: Lines,
+        block_tokens: u32,
+        labels: LabelsConfig,
+        config: &TraceConfig,
+    ) -> Self {
+        let LabelsConfig { timestamp, input_length, output_length, hash_ids, .. } = &labels;
+        let known = [timestamp, input_length, output_length, hash_ids].map(String::as_str);
+        let rows = JsonRows::new(lines, &known, config);
+        let unit = unit_of_seconds(labels.seconds_per_unit).unwrap_or(SECONDS);
         let block_tokens = config.hash_block_tokens.unwrap_or(block_tokens);
-        Self { rows: JsonRows::new(lines, &HASHED, config), block_tokens, turn: |_| Ok(None) }
+        Self { rows, block_tokens, turn: |_| Ok(None), labels, unit }
     }
 
     /// The same rows, which `ties` tie to each other.
@@ -235,18 +259,25 @@ impl HashedRows {
 
 impl RowReader for HashedRows {
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
-        let [stamp, input, output, ids] = HASHED;
+        let LabelsConfig { timestamp, input_length, output_length, hash_ids, .. } = &self.labels;
         let Some(row) = self.rows.next_row()? else {
             return Ok(None);
         };
         let mut read = Row::new(
-            row.stamp(stamp, SECONDS)?,
+            row.stamp(timestamp, self.unit)?,
             row.line.number,
-            row.tokens(input)?,
-            row.tokens(output)?,
+            row.tokens(input_length)?,
+            row.tokens(output_length)?,
         );
-        if let Some(ids) = row.ids(ids)? {
-            read.content = content(&row.line, &ids, read.prompt_tokens, self.block_tokens)?;
+        if let Some(ids) = row.ids(hash_ids)? {
+            let content = content(&row.line, &ids, read.prompt_tokens, self.block_tokens);
+            read.content = content.map_err(|mut error| {
+                if let TraceError::Field { field, .. } = &mut error {
+                    // Lengths and ids that disagree are named as the file names them.
+                    field.clone_from(if field == "hash_ids" { hash_ids } else { input_length });
+                }
+                error
+            })?;
         }
         read.class = row.class();
         if row.follows {
@@ -257,13 +288,14 @@ impl RowReader for HashedRows {
 
     fn facts(&self) -> FormatFacts {
         FormatFacts {
+            stamp_field: self.labels.timestamp.clone().into(),
             hash_block_tokens: Some(self.block_tokens),
-            ..FormatFacts::new(HASHED[0], SECONDS.name)
+            ..FormatFacts::new("", self.unit.name)
         }
     }
 
     fn show_stamp(&self, stamp: i128) -> String {
-        SECONDS.show(stamp)
+        self.unit.show(stamp)
     }
 
     fn ignored(&self) -> &IgnoredFields {

@@ -54,14 +54,14 @@ impl Line<'_> {
     /// The error that `field` holds `found`, where `accepted` is expected.
     pub(super) fn refuse(
         &self,
-        field: &'static str,
+        field: &str,
         found: impl Into<String>,
         accepted: impl Into<String>,
     ) -> TraceError {
         TraceError::Field {
             path: self.path.to_owned(),
             line: self.number,
-            field,
+            field: field.to_owned(),
             found: found.into(),
             accepted: accepted.into(),
             hint: String::new(),

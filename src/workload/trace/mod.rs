@@ -15,6 +15,7 @@ mod azure;
 mod burstgpt;
 pub(crate) mod config;
 mod error;
+mod folder;
 mod json_rows;
 mod lines;
 mod mooncake;
@@ -23,6 +24,7 @@ pub(crate) mod own;
 mod qwen_bailian;
 mod ragpulse;
 mod raw_json;
+mod servegen_csv;
 #[cfg(test)]
 mod shared_traces;
 mod splitwise;
@@ -37,12 +39,14 @@ mod vllm_bench;
 mod vllm_timed_trace;
 mod weka;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use error::TraceError;
 
 use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
+use self::folder::Opened;
 use self::lines::Lines;
 use self::order::SortWindow;
 use self::turns::{CLASSES_MAX, Classes, Links, Turns};
@@ -58,6 +62,8 @@ use crate::base::time::SimTime;
 struct Row {
     /// Nanoseconds on the trace's own clock.
     stamp: i128,
+    /// Its file, by the place in the folder; 0 without one.
+    file: u32,
     /// Its line in the file, from 1.
     line: u64,
     /// Its place among the rows of the file, from 0; known to the source.
@@ -103,6 +109,7 @@ impl Row {
     const fn new(stamp: i128, line: u64, prompt_tokens: u32, output_tokens: u32) -> Self {
         Self {
             stamp,
+            file: 0,
             line,
             number: 0,
             prompt_tokens,
@@ -129,12 +136,26 @@ trait RowReader: Send {
 
     /// Fields that rows have had so far and that are not used.
     fn ignored(&self) -> &IgnoredFields;
+
+    /// How many things this reader has numbered that have numbers of their own in a whole folder. Asked at
+    /// the end of a file.
+    fn numbered(&self) -> u64 {
+        0
+    }
+
+    /// Begins to number behind so many of earlier files.
+    fn number_from(&mut self, _before: u64) {}
+
+    /// The path of a row's file, where a trace has several.
+    fn file(&self, _file: u32) -> Option<&Path> {
+        None
+    }
 }
 
 /// What is true of every trace of a format.
 struct FormatFacts {
     /// The field or column of the stamp.
-    stamp_field: &'static str,
+    stamp_field: Cow<'static, str>,
     time_unit: &'static str,
     /// Whether stamps are dates, for which zero means nothing.
     stamps_are_dates: bool,
@@ -154,7 +175,7 @@ impl FormatFacts {
     /// Stamps in `stamp_field` that count `time_unit`s from zero, and no ids.
     const fn new(stamp_field: &'static str, time_unit: &'static str) -> Self {
         Self {
-            stamp_field,
+            stamp_field: Cow::Borrowed(stamp_field),
             time_unit,
             stamps_are_dates: false,
             hash_block_tokens: None,
@@ -181,7 +202,7 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 14] = [
+const READERS: [ReaderEntry; 15] = [
     ReaderEntry {
         format: TraceFormat::Weka,
         starts_with: weka::STARTS_WITH,
@@ -210,7 +231,7 @@ const READERS: [ReaderEntry; 14] = [
         format: TraceFormat::Apex,
         starts_with: apex::STARTS_WITH,
         recognises: apex::recognises,
-        open: |lines, config| Ok(Box::new(apex::Apex::new(lines, config))),
+        open: apex::open,
     },
     ReaderEntry {
         format: TraceFormat::Jsonl,
@@ -259,6 +280,12 @@ const READERS: [ReaderEntry; 14] = [
         starts_with: vidur::STARTS_WITH,
         recognises: vidur::recognises,
         open: |lines, config| Ok(Box::new(vidur::open(lines, config)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::ServegenCsv,
+        starts_with: servegen_csv::STARTS_WITH,
+        recognises: servegen_csv::recognises,
+        open: |lines, config| Ok(Box::new(servegen_csv::open(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::VllmTimedTrace,
@@ -331,14 +358,11 @@ impl TraceSource {
     /// The configuration cannot be used, the file cannot be opened, or its first line fits no format.
     pub(crate) fn open(config: &TraceConfig) -> Result<Self, TraceError> {
         config.validate()?;
-        Self::new(Lines::open(&config.path)?, config)
+        Self::new(Opened::new(config)?, config)
     }
 
-    fn new(mut lines: Lines, config: &TraceConfig) -> Result<Self, TraceError> {
-        let entry = entry_for(&mut lines, config.format)?;
-        let path = lines.path().to_owned();
-        let gzip = lines.is_gzip();
-        let rows = (entry.open)(lines, config)?;
+    fn new(opened: Opened, config: &TraceConfig) -> Result<Self, TraceError> {
+        let Opened { format, path, gzip, rows } = opened;
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
@@ -351,7 +375,7 @@ impl TraceSource {
         Ok(Self {
             rows,
             path,
-            format: entry.format,
+            format,
             gzip,
             sorter: SortWindow::new(ns_of_s(sort_window_s).unwrap_or(0), ties),
             ties,
@@ -397,6 +421,11 @@ impl TraceSource {
         }
     }
 
+    /// The name errors give to a row's file.
+    fn path_of(&self, file: u32) -> PathBuf {
+        self.rows.file(file).unwrap_or(&self.path).to_owned()
+    }
+
     /// The next row by arrival.
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         while !self.counts.read_to_end {
@@ -410,16 +439,16 @@ impl TraceSource {
             };
             row.number = self.counts.rows_read;
             self.counts.rows_read += 1;
-            let line = row.line;
+            let (file, line) = (row.file, row.line);
             if row.turn.as_ref().is_some_and(|turn| turn.lacks_stamp) {
                 row.stamp = self.sorter.latest().unwrap_or(0);
             }
             let added = self.links.add(&row);
-            added.map_err(|misfit| misfit.into_error(&self.path, line, &*self.rows))?;
+            added.map_err(|misfit| misfit.into_error(&self.path_of(file), line, &*self.rows))?;
             self.sorter.push(row).map_err(|behind| TraceError::OutOfOrder {
-                path: self.path.clone(),
+                path: self.path_of(file),
                 line,
-                field: self.rows.facts().stamp_field,
+                field: self.rows.facts().stamp_field.into_owned(),
                 behind_s: behind as f64 / 1e9,
                 window_s: self.config.sort_window_s,
             })?;
@@ -459,32 +488,28 @@ impl TraceSource {
     fn request(&mut self, row: Row, since_start: i128) -> Result<RequestSpec, TraceError> {
         let Some(arrival) = arrival(since_start, self.config.speedup) else {
             return Err(TraceError::Field {
-                path: self.path.clone(),
+                path: self.path_of(row.file),
                 line: row.line,
-                field: self.rows.facts().stamp_field,
+                field: self.rows.facts().stamp_field.into_owned(),
                 found: format!("{} s after the start of the replay", since_start as f64 / 1e9),
                 accepted: "an arrival within 100 years".to_owned(),
                 hint: format!(" (at `speedup` {})", short(self.config.speedup.to_string())),
             });
         };
         let Some(id) = u32::try_from(self.counts.requests).ok().filter(|&id| id < u32::MAX) else {
-            return Err(TraceError::TooManyRequests { path: self.path.clone(), line: row.line });
-        };
-        let refuse = |field, found: String, accepted: &str| TraceError::Field {
-            path: self.path.clone(),
-            line: row.line,
-            field,
-            found,
-            accepted: accepted.to_owned(),
-            hint: String::new(),
+            return Err(TraceError::TooManyRequests {
+                path: self.path_of(row.file),
+                line: row.line,
+            });
         };
         let class = match &row.class {
-            Some(name) => self.classes.number(name).ok_or_else(|| {
-                refuse(
-                    "class",
-                    format!("{name:?}"),
-                    &format!("at most {CLASSES_MAX} different classes"),
-                )
+            Some(name) => self.classes.number(name).ok_or_else(|| TraceError::Field {
+                path: self.path_of(row.file),
+                line: row.line,
+                field: "class".to_owned(),
+                found: format!("{name:?}"),
+                accepted: format!("at most {CLASSES_MAX} different classes"),
+                hint: String::new(),
             })?,
             None => 0,
         };

@@ -88,7 +88,7 @@ impl Ord for Ranked {
         (self.row.stamp.cmp(&other.row.stamp))
             .then_with(|| are_tied(&self.row).cmp(&are_tied(&other.row)))
             .then_with(by_content)
-            .then_with(|| self.row.line.cmp(&other.row.line))
+            .then_with(|| (self.row.file, self.row.line).cmp(&(other.row.file, other.row.line)))
     }
 }
 

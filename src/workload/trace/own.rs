@@ -104,6 +104,14 @@ impl OwnCsv {
             let path = table.path().to_owned();
             return Err(TraceError::NoArrivals { path, column: ARRIVAL_NS });
         }
+        if table.has(0) && table.has(1) {
+            return Err(TraceError::BothSpellings {
+                path: table.path().to_owned(),
+                line: table.header_line(),
+                field: ARRIVAL_NS,
+                alias: ARRIVAL_MS,
+            });
+        }
         let stamp_column = usize::from(!table.has(0));
         Ok(Self { table, stamp_column, before: RowsBefore::default() })
     }
@@ -114,6 +122,14 @@ impl OwnCsv {
 }
 
 impl RowReader for OwnCsv {
+    fn numbered(&self) -> u64 {
+        self.before.rows()
+    }
+
+    fn number_from(&mut self, before: u64) {
+        self.before.earlier = before as u32;
+    }
+
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         let unit = self.unit();
         let record = self.table.next_record();
@@ -139,7 +155,7 @@ impl RowReader for OwnCsv {
             row.content = content(&record.line, pieces, row.prompt_tokens)?;
         }
         row.class = record.class();
-        self.before.check(&record.line, number, &row)?;
+        self.before.check(&record.line, number, &mut row)?;
         Ok(Some(row))
     }
 
@@ -179,6 +195,14 @@ impl OwnJson {
 }
 
 impl RowReader for OwnJson {
+    fn numbered(&self) -> u64 {
+        self.before.rows()
+    }
+
+    fn number_from(&mut self, before: u64) {
+        self.before.earlier = before as u32;
+    }
+
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         let row = self.rows.next_row();
         let number = self.before.begin();
@@ -212,7 +236,7 @@ impl RowReader for OwnJson {
             read.content = content(&row.line, pieces, read.prompt_tokens)?;
         }
         read.class = row.class();
-        self.before.check(&row.line, number, &read)?;
+        self.before.check(&row.line, number, &mut read)?;
         Ok(Some(read))
     }
 
@@ -286,9 +310,16 @@ struct RowsBefore {
     begun: u64,
     /// The latest stamp of those that can.
     latest: Option<i128>,
+    /// Rows of earlier files.
+    earlier: u32,
 }
 
 impl RowsBefore {
+    /// Rows of all files, at the end of this one.
+    fn rows(&self) -> u64 {
+        u64::from(self.earlier) + self.begun.saturating_sub(1)
+    }
+
     /// The number of the row that is read next.
     fn begin(&mut self) -> u64 {
         self.begun += 1;
@@ -296,11 +327,11 @@ impl RowsBefore {
     }
 
     /// Whether the rows that `row`, the `number`-th, names arrive before it.
-    fn check(&mut self, line: &Line<'_>, number: u64, row: &Row) -> Result<(), TraceError> {
+    fn check(&mut self, line: &Line<'_>, number: u64, row: &mut Row) -> Result<(), TraceError> {
         let is_late = self.latest.is_some_and(|latest| row.stamp < latest);
         self.latest = self.latest.max(Some(row.stamp));
-        let Content::Pieces(pieces) = &row.content else { return Ok(()) };
-        for piece in pieces {
+        let Content::Pieces(pieces) = &mut row.content else { return Ok(()) };
+        for piece in pieces.iter() {
             let (other, may_be_itself) = match piece.segment {
                 Segment::Prompt(other) => (u64::from(other.0), true),
                 Segment::Output(other) => (u64::from(other.0), false),
@@ -317,6 +348,14 @@ impl RowsBefore {
                 let found =
                     format!("`{}` in a row that arrives before an earlier one", Text(piece));
                 return Err(line.refuse(CONTENT, found, "other rows named in order of arrival"));
+            }
+        }
+        for piece in pieces {
+            match &mut piece.segment {
+                Segment::Prompt(other) | Segment::Output(other) => {
+                    other.0 = other.0.saturating_add(self.earlier);
+                }
+                Segment::Named(_) | Segment::Tail { .. } => {}
             }
         }
         Ok(())
@@ -486,6 +525,10 @@ mod tests {
         }
         let error = refused(Csv, "prompt_tokens,output_tokens\n1,2\n");
         assert!(error.starts_with("t: no arrivals, expected a column `arrival_ns`"), "{error}");
+        assert_eq!(
+            refused(Csv, "\narrival_ns,arrival_ms,prompt_tokens,output_tokens\n1,1,1,2\n"),
+            "t:2: `arrival_ns` and `arrival_ms` are both present, expected one of them"
+        );
         let row = r#"{"arrival_ns": 1, "arrival_ms": 1, "prompt_tokens": 3, "output_tokens": 2}"#;
         let error = refused(Jsonl, row);
         assert!(error.contains("`arrival_ns` and `arrival_ms` are both present"), "{error}");

@@ -42,6 +42,14 @@ const PARTS: [Part; 5] = [
     Part { field: "user_input", file: "4_user_input.jsonl", id: "user_input_id" },
 ];
 
+/// The file with the rows.
+pub(super) const ROWS: &str = "0_trace.jsonl";
+
+/// Whether `folder` has the files of lengths.
+pub(super) fn has_lengths(folder: &Path) -> bool {
+    PARTS.iter().all(|part| folder.join(part.file).is_file())
+}
+
 /// Ids of a part leave room for its number above them.
 const ID_BITS: u32 = 56;
 
@@ -69,7 +77,7 @@ impl RagPulse {
             return Err(TraceError::NeedsFolder {
                 path: lines.path().to_owned(),
                 format: "RAGPulse",
-                file: "0_trace.jsonl",
+                file: ROWS,
             });
         }
         let folder = config.path.parent().unwrap_or(Path::new(""));

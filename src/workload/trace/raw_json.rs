@@ -292,7 +292,7 @@ impl<'a> Object<'a> {
         accepted: String,
     ) -> TraceError {
         let (path, hint) = (self.document.path.to_owned(), String::new());
-        TraceError::Field { path, line, field, found, accepted, hint }
+        TraceError::Field { path, line, field: field.to_owned(), found, accepted, hint }
     }
 }
 

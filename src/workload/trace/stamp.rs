@@ -31,6 +31,24 @@ pub(super) const MILLISECONDS: Unit = Unit {
 pub(super) const NANOSECONDS: Unit =
     Unit { name: "ns", ns: 1, accepted: "a number of nanoseconds from 0 to 3153600000000000000" };
 
+/// A step of so many seconds, if that is a whole number of nanoseconds, at least 1 and at most a
+/// million seconds.
+pub(super) fn unit_of_seconds(s: f64) -> Option<Unit> {
+    let known = [SECONDS, MILLISECONDS, NANOSECONDS];
+    // A decimal such as 0.001 is a double near it.
+    let ns = (s * NS_PER_S as f64).round();
+    let is_whole = (s * NS_PER_S as f64 - ns).abs() <= ns * 1e-12;
+    if !(is_whole && (1.0..=1e15).contains(&ns)) {
+        return None;
+    }
+    let ns = ns as i128;
+    Some(known.into_iter().find(|unit| unit.ns == ns).unwrap_or(Unit {
+        name: "x seconds_per_unit",
+        ns,
+        accepted: "a number of `seconds_per_unit` within 100 years",
+    }))
+}
+
 impl Unit {
     /// The nanoseconds of a decimal number such as `12.5`, exact, with halves of a nanosecond rounded
     /// up; `None` if it is no number or out of range.
@@ -107,6 +125,23 @@ mod tests {
         assert_eq!(SECONDS.of_value(&json!(61.114)), Some(61_114_000_000));
         assert_eq!(MILLISECONDS.of_value(&json!(27_482)), Some(27_482_000_000));
         assert_eq!(NANOSECONDS.of_value(&json!(123_456_789)), Some(123_456_789));
+    }
+
+    #[test]
+    fn units_are_whole_nanoseconds() {
+        let ns = |s| unit_of_seconds(s).map(|unit| unit.ns);
+        assert_eq!(
+            (unit_of_seconds(1.0), unit_of_seconds(0.001)),
+            (Some(SECONDS), Some(MILLISECONDS))
+        );
+        assert_eq!(
+            (ns(1e-6), ns(1e-9), ns(3600.0)),
+            (Some(1000), Some(1), Some(3_600_000_000_000))
+        );
+        assert_eq!(ns(1e6), Some(1_000_000_000_000_000));
+        for s in [0.0, 1e-10, 1.5e-9, -1.0, 1.1e6, f64::NAN, f64::INFINITY, 1.0 / 3.0] {
+            assert_eq!(ns(s), None, "{s}");
+        }
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub(super) struct Table {
     places: Vec<Option<usize>>,
     /// Where the class stands.
     class: Option<usize>,
+    /// Cells of the header.
+    width: usize,
+    header_line: u64,
     ignored: IgnoredFields,
 }
 
@@ -83,21 +86,35 @@ impl Table {
             Some(cell) == class_field || columns.iter().any(|c| c.name == cell && uses(c))
         };
         header.iter().filter(|cell| !is_known(cell)).for_each(|cell| ignored.add(cell));
-        Ok(Self { lines, columns, places, class, ignored })
+        let (width, header_line) = (header.len(), line.number);
+        Ok(Self { lines, columns, places, class, width, header_line, ignored })
     }
 
     /// The next record, or `None` at the end.
     ///
     /// # Errors
-    /// The line cannot be read.
+    /// The line cannot be read, or has more cells than the header: then no cell is sure to stand in its
+    /// column. A record that is too short lacks the cells of the columns at the end.
     pub(super) fn next_record(&mut self) -> Result<Option<Record<'_>>, TraceError> {
-        Ok(self.lines.next_line()?.map(|line| Record {
-            cells: cells(line.text),
-            line,
-            columns: self.columns,
-            places: &self.places,
-            class: self.class,
-        }))
+        let Some(line) = self.lines.next_line()? else {
+            return Ok(None);
+        };
+        let cells = cells(line.text);
+        if cells.len() > self.width {
+            return Err(TraceError::SurplusCells {
+                path: line.path.to_owned(),
+                line: line.number,
+                found: cells.len(),
+                expected: self.width,
+            });
+        }
+        let (columns, places, class) = (self.columns, &self.places[..], self.class);
+        Ok(Some(Record { line, cells, columns, places, class }))
+    }
+
+    /// The line of the header.
+    pub(super) fn header_line(&self) -> u64 {
+        self.header_line
     }
 
     /// Whether the trace has the column at `column` of those that were asked for.
@@ -287,11 +304,32 @@ impl RowReader for PlainRows {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::TraceFormat::Vidur;
+    use super::super::testing::refused;
     use super::*;
 
     #[test]
     fn commas_between_quotes_are_no_ends() {
         assert_eq!(cells(r#"a, "b,c" ,,"d""#), ["a", "b,c", "", "d"]);
         assert_eq!(cells(""), [""]);
+    }
+
+    #[test]
+    fn records_with_more_cells_than_the_header_are_refused() {
+        // Three columns; what is too short is judged by the columns that are needed.
+        let rows =
+            |record: &str| format!("arrived_at,num_prefill_tokens,num_decode_tokens\n{record}\n");
+        assert_eq!(
+            refused(Vidur, &rows("0,1,2\n1,2,3,4,5")),
+            "t:3: a row of 5 cells, expected 3, as in the header"
+        );
+        assert_eq!(
+            refused(Vidur, &rows("1,2,3,")),
+            "t:2: a row of 4 cells, expected 3, as in the header"
+        );
+        assert!(refused(Vidur, &rows("1,2")).starts_with("t:2: `num_decode_tokens` is missing"));
+        // A header that ends in a comma has a column without a name.
+        let text = "arrived_at,num_prefill_tokens,num_decode_tokens,\n1,2,3,\n2,2,3\n";
+        assert_eq!(super::super::testing::rows(Vidur, text).len(), 2);
     }
 }

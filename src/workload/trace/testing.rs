@@ -4,17 +4,22 @@ use std::io::Cursor;
 
 use super::config::{TraceConfig, TraceFormat};
 use super::lines::Lines;
-use super::{Row, RowReader, TraceError, entry_for};
+use super::{Opened, Row, RowReader, TraceError};
 
-fn open(format: TraceFormat, text: &str) -> Result<Box<dyn RowReader>, TraceError> {
-    let mut lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
-    let config = TraceConfig { path: "t".into(), format, ..TraceConfig::default() };
-    let entry = entry_for(&mut lines, format)?;
-    (entry.open)(lines, &config)
+fn open(config: &TraceConfig, text: &str) -> Result<Box<dyn RowReader>, TraceError> {
+    let lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
+    Opened::of_lines(lines, config).map(|opened| opened.rows)
+}
+
+/// All rows of a trace, read by a configuration.
+pub(super) fn read_with(config: &TraceConfig, text: &str) -> Result<Vec<Row>, TraceError> {
+    let mut reader = open(config, text)?;
+    std::iter::from_fn(|| reader.next_row().transpose()).collect()
 }
 
 fn read(format: TraceFormat, text: &str) -> Result<(Vec<Row>, Box<dyn RowReader>), TraceError> {
-    let mut reader = open(format, text)?;
+    let config = TraceConfig { path: "t".into(), format, ..TraceConfig::default() };
+    let mut reader = open(&config, text)?;
     let rows = std::iter::from_fn(|| reader.next_row().transpose()).collect::<Result<_, _>>()?;
     Ok((rows, reader))
 }

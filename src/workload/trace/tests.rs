@@ -11,7 +11,7 @@ use crate::workload::request::{Piece, Segment};
 
 fn open(text: &str, config: &TraceConfig) -> Result<TraceSource, TraceError> {
     let lines = Lines::new(Box::new(Cursor::new(text.to_owned())), "t".into(), 1 << 20)?;
-    TraceSource::new(lines, config)
+    TraceSource::new(Opened::of_lines(lines, config)?, config)
 }
 
 fn drain(source: &mut TraceSource) -> Result<Vec<RequestSpec>, TraceError> {
@@ -415,7 +415,7 @@ proptest! {
         let config = TraceConfig { path: "t".into(), ..TraceConfig::default() };
         let input = Cursor::new([head, &bytes].concat());
         let opened = Lines::new(Box::new(input), "t".into(), 64)
-            .and_then(|lines| TraceSource::new(lines, &config));
+            .and_then(|lines| TraceSource::new(Opened::of_lines(lines, &config)?, &config));
         if let Ok(mut source) = opened {
             let _ = drain(&mut source);
         }

@@ -156,7 +156,7 @@ impl Misfit {
             Self::Backwards(ns) => {
                 let found = format!("{} s before that of the row before it", ns as f64 / 1e9);
                 let accepted = "the turns of a session in their order".to_owned();
-                refused(path, line, facts.stamp_field, found, accepted)
+                refused(path, line, &facts.stamp_field, found, accepted)
             }
             Self::Twice(name) => {
                 let accepted = "a name that no other request has".to_owned();
@@ -166,14 +166,8 @@ impl Misfit {
     }
 }
 
-fn refused(
-    path: &Path,
-    line: u64,
-    field: &'static str,
-    found: String,
-    accepted: String,
-) -> TraceError {
-    let (path, hint) = (path.to_owned(), String::new());
+fn refused(path: &Path, line: u64, field: &str, found: String, accepted: String) -> TraceError {
+    let (path, field, hint) = (path.to_owned(), field.to_owned(), String::new());
     TraceError::Field { path, line, field, found, accepted, hint }
 }
 

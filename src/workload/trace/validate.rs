@@ -2,12 +2,10 @@
 //!
 //! Rows are read and dropped, so that memory does not depend on the length of the file.
 
-use std::path::PathBuf;
-
 use super::config::{Origin, TraceConfig, TraceFormat, ns_of_s};
-use super::lines::Lines;
+use super::folder::Opened;
 use super::turns::Links;
-use super::{RowReader, TraceError, TraceSource, entry_for};
+use super::{RowReader, TraceError, TraceSource};
 use crate::base::time::SimTime;
 use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
 use crate::workload::sessions::find_circle;
@@ -43,12 +41,10 @@ pub(crate) fn validate<E: From<TraceError>>(
     let config = &TraceConfig { sessions, ..config.clone() };
     let mut found =
         Validation { format: None, rows: 0, unservable: 0, problems: 0, is_complete: false };
-    let path;
-    let mut rows = match open(config) {
-        Ok((format, opened_path, rows)) => {
-            found.format = Some(format);
-            path = opened_path;
-            rows
+    let Opened { path, mut rows, .. } = match open(config) {
+        Ok(opened) => {
+            found.format = Some(opened.format);
+            opened
         }
         Err(error) => {
             found.problems = 1;
@@ -76,11 +72,12 @@ pub(crate) fn validate<E: From<TraceError>>(
                 if lacks_stamp {
                     row.stamp = order.latest.unwrap_or(0);
                 }
+                let path = rows.file(row.file).unwrap_or(&path);
                 let misplaced = order.problem_of(row.stamp);
-                let misplaced = misplaced.map(|p| p.into_error(&path, row.line, &*rows));
+                let misplaced = misplaced.map(|p| p.into_error(path, row.line, &*rows));
                 misplaced.or_else(|| {
                     let misfit = links.add(&row).err()?;
-                    Some(misfit.into_error(&path, row.line, &*rows))
+                    Some(misfit.into_error(path, row.line, &*rows))
                 })
             }
             Err(error) => Some(error),
@@ -110,17 +107,12 @@ fn circles(links: &Links, config: &TraceConfig, found: Validation) -> Result<(),
     find_circle(&mut TraceSource::open(&whole)?, &config.path)
 }
 
-type Opened = (TraceFormat, PathBuf, Box<dyn RowReader>);
-
 fn open(config: &TraceConfig) -> Result<Opened, TraceError> {
-    let mut lines = Lines::open(&config.path)?;
-    let path = lines.path().to_owned();
-    let entry = entry_for(&mut lines, config.format)?;
-    let rows = (entry.open)(lines, config)?;
-    if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
-        return Err(TraceError::DatesFromZero { path });
+    let opened = Opened::new(config)?;
+    if config.origin == Origin::Zero && opened.rows.facts().stamps_are_dates {
+        return Err(TraceError::DatesFromZero { path: opened.path });
     }
-    Ok((entry.format, path, rows))
+    Ok(opened)
 }
 
 /// Follows the stamps.
@@ -163,7 +155,7 @@ impl Order {
 
 impl Misplaced {
     fn into_error(self, path: &std::path::Path, line: u64, rows: &dyn RowReader) -> TraceError {
-        let (path, field) = (path.to_owned(), rows.facts().stamp_field);
+        let (path, field) = (path.to_owned(), rows.facts().stamp_field.into_owned());
         match self {
             Self::Behind { behind, window_s } => TraceError::OutOfOrder {
                 path,

@@ -85,6 +85,14 @@ impl Weka {
 }
 
 impl RowReader for Weka {
+    fn numbered(&self) -> u64 {
+        self.sessions.into()
+    }
+
+    fn number_from(&mut self, before: u64) {
+        self.sessions = before as u32;
+    }
+
     fn next_row(&mut self) -> Result<Option<Row>, TraceError> {
         while self.rows.is_empty() {
             let Some(document) = self.documents.next()? else { return Ok(None) };

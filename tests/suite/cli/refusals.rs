@@ -77,14 +77,14 @@ fn a_bad_trace_is_refused_with_its_place() {
              or a JSON document with `input_lens` (`vllm bench serve --save-detailed`), \
              or `{\"chat_id\": ...` (Qwen-Bailian JSON lines), \
              or `{\"timestamp\": \"...\", ..., \"hash_ids\": {` (RAGPulse JSON lines), \
-             or `{\"StartTimeOffset\": ...` (APEX JSON lines), \
+             or `{\"StartTimeOffset\": ...` or `StartTimeOffset,ContextTokens,GeneratedTokens` (APEX), \
              or `{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines), \
              or `{` (Mooncake JSON lines), \
              or `arrival_ns,prompt_tokens,output_tokens,...` or `arrival_ms,...` (servesim CSV), \
              or `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure CSV), \
              or `Timestamp,...,Request tokens,Response tokens` (BurstGPT CSV), \
              or `request_id,...,arrival_timestamp,batch_size,prompt_size,token_size` (Splitwise CSV), \
-             or `arrived_at,num_prefill_tokens,num_decode_tokens` (Vidur CSV)".into(),
+             or `arrived_at,num_prefill_tokens,num_decode_tokens` (Vidur CSV), or `request_id,timestamp,input_tokens,output_tokens` (ServeGen CSV)".into(),
         ),
         (
             b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,-4,2\n".to_vec(),
@@ -130,9 +130,9 @@ fn stamps_may_go_back_within_the_window_and_not_beyond() {
 #[test]
 fn what_is_not_there_is_bad_input() {
     let folder = Folder::new();
-    let system = std::io::Error::from_raw_os_error(21);
     refused(&folder, 2, "{}/none.jsonl: no such file", &["replay", "{}/none.jsonl"]);
-    refused(&folder, 2, &format!("{{}}: cannot be read: {system}"), &["replay", "{}"]);
+    let empty = "{}: a folder without a trace, expected a file that is neither hidden nor `.md`";
+    refused(&folder, 2, empty, &["replay", "{}"]);
     let system = std::io::Error::from_raw_os_error(2);
     refused(&folder, 2, &format!("{{}}/none.yaml: {system}"), &["run", "{}/none.yaml"]);
     // The scenario is there, its trace is not; its path counts from the scenario's folder.
@@ -305,7 +305,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
             "--trace-format",
             "tsv",
             "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
-             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `csv`, `jsonl`)".into(),
+             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `servegen_csv`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",

@@ -4,6 +4,7 @@ use super::*;
 use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
 use crate::workload::source::RequestSource;
 use crate::workload::trace::config::TraceFormat;
+use crate::workload::trace::folder::Opened;
 use crate::workload::trace::{TraceSource, entry_for};
 
 fn config() -> TraceConfig {
@@ -270,7 +271,8 @@ fn without_sessions_it_says_what_is_needed() {
 fn rows_are_handed_on_as_they_are_read() {
     // Rows of one instant would be held to the end of the file, if they were to be sorted.
     let text = format!("{}\nnothing that can be read", PLAIN.lines().next().unwrap());
-    let mut source = TraceSource::new(lines(&text), &config()).unwrap();
+    let mut source =
+        TraceSource::new(Opened::of_lines(lines(&text), &config()).unwrap(), &config()).unwrap();
     for _ in 0..3 {
         assert!(source.next_arrival().unwrap().is_some());
         let turn = source.take().turn.unwrap();
