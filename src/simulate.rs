@@ -199,7 +199,7 @@ impl Run {
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
             .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider, &pricing))
             .collect();
-        let mut recorder = Recorder::new(&scenario.metrics, extras, progress)?;
+        let mut recorder = Recorder::new(scenario, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
         }
@@ -372,13 +372,13 @@ struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     fn new(
-        config: &MetricsConfig,
+        scenario: &Scenario,
         extras: &Extras,
         progress: &'a mut dyn Progress,
     ) -> Result<Self, OutputError> {
         // Files are opened before anything runs: a run is never lost for a missing folder.
         let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
-        let metrics = Metrics::new(options(config));
+        let metrics = Metrics::new(options(&scenario.metrics)).with_slo(scenario.slo.clone());
         Ok(Self { metrics, rows, progress })
     }
 

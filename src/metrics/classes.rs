@@ -2,6 +2,7 @@
 
 use super::record::RequestRecord;
 use super::samples::Samples;
+use super::slo::{Attained, SloLimits};
 use super::summary::{ClassSummary, TokensSummary};
 
 /// What the counted requests of one class came to so far.
@@ -12,6 +13,7 @@ pub(super) struct ClassMetrics {
     pub(super) rejected: u64,
     pub(super) unfinished: u64,
     tokens: TokensSummary,
+    slo: Option<(SloLimits, Attained)>,
     ttft: Samples,
     tpot: Samples,
     e2e: Samples,
@@ -19,7 +21,7 @@ pub(super) struct ClassMetrics {
 }
 
 impl ClassMetrics {
-    pub(super) fn new(name: &str, exact_limit: usize) -> Self {
+    pub(super) fn new(name: &str, exact_limit: usize, slo: Option<SloLimits>) -> Self {
         let samples = || Samples::new(exact_limit);
         Self {
             name: name.to_owned(),
@@ -27,6 +29,7 @@ impl ClassMetrics {
             rejected: 0,
             unfinished: 0,
             tokens: TokensSummary { prompt: 0, cached: 0, output: 0 },
+            slo: slo.map(|limits| (limits, Attained::default())),
             ttft: samples(),
             tpot: samples(),
             e2e: samples(),
@@ -34,8 +37,16 @@ impl ClassMetrics {
         }
     }
 
+    /// The objectives of its requests.
+    pub(super) fn limits(&self) -> Option<SloLimits> {
+        self.slo.map(|(limits, _)| limits)
+    }
+
     pub(super) fn finished(&mut self, record: &RequestRecord) {
         self.completed += 1;
+        if let Some((limits, attained)) = &mut self.slo {
+            attained.finished(record, limits);
+        }
         self.tokens.prompt += u64::from(record.prompt_tokens);
         self.tokens.cached += u64::from(record.cached_tokens);
         self.tokens.output += u64::from(record.output_tokens);
@@ -47,8 +58,11 @@ impl ClassMetrics {
         self.queue.record(record.queue(), 1);
     }
 
-    pub(super) fn finish(mut self) -> ClassSummary {
+    /// In figures, over a span of so many seconds.
+    pub(super) fn finish(mut self, span_s: Option<f64>) -> ClassSummary {
+        let requests = self.completed + self.rejected + self.unfinished;
         ClassSummary {
+            goodput: self.slo.map(|(_, attained)| attained.summary(requests, span_s)),
             class: self.name,
             completed: self.completed,
             rejected: self.rejected,

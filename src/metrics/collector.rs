@@ -14,6 +14,7 @@ use super::classes::ClassMetrics;
 use super::passes::{Passes, ratio};
 use super::record::{Finish, PassRecord, Rejection, RequestRecord, TtftParts};
 use super::samples::{EXACT_LIMIT, Samples, Summary};
+use super::slo::{Attained, SloConfig};
 use super::summary::{
     Latency, Measured, Preemptions, PrefixCache, Reasons, RequestsSummary, RunSummary, Throughput,
     TokensSummary, TtftBreakdown, TtftPart,
@@ -96,6 +97,8 @@ pub(crate) struct Metrics {
     ttft_parts: PartSamples,
     passes: Passes,
     classes: Vec<ClassMetrics>,
+    slo: Option<SloConfig>,
+    attained: Attained,
 }
 
 /// A sample for each part of the TTFT.
@@ -140,14 +143,23 @@ impl Metrics {
             },
             passes: Passes::default(),
             classes: Vec::new(),
+            slo: None,
+            attained: Attained::default(),
         }
+    }
+
+    /// The same statistics, and how many requests meet these objectives.
+    #[must_use]
+    pub(crate) fn with_slo(self, slo: Option<SloConfig>) -> Self {
+        Self { slo, ..self }
     }
 
     /// Keeps statistics of each of these classes too, by number; those known before come first.
     pub(crate) fn add_classes(&mut self, names: &[String]) {
         let limit = self.options.exact_limit;
         let new = names.iter().skip(self.classes.len());
-        self.classes.extend(new.map(|name| ClassMetrics::new(name, limit)));
+        let slo = |name: &str| self.slo.as_ref().map(|slo| slo.of_class(name));
+        self.classes.extend(new.map(|name| ClassMetrics::new(name, limit, slo(name))));
     }
 
     /// Whether the statistics take this request in.
@@ -189,7 +201,12 @@ impl Metrics {
         self.e2e.record(record.e2e(), 1);
         self.queue.record(record.queue(), 1);
         self.ttft_parts.record(&record.ttft);
-        if let Some(class) = self.classes.get_mut(usize::from(record.class)) {
+        let class = self.classes.get_mut(usize::from(record.class));
+        if let Some(slo) = &self.slo {
+            let limits = class.as_ref().and_then(|class| class.limits());
+            self.attained.finished(record, &limits.unwrap_or(slo.of_all()));
+        }
+        if let Some(class) = class {
             class.finished(record);
         }
     }
@@ -268,11 +285,13 @@ impl Metrics {
         let throughput = self.throughput();
         let ttft = self.ttft.summary();
         let (passes, engines) = self.passes.finish();
+        let counted = requests.completed + requests.rejected.total + requests.unfinished;
         RunSummary {
             measured: self.options.into(),
             requests,
             tokens: self.tokens,
             throughput,
+            goodput: self.slo.is_some().then(|| self.attained.summary(counted, throughput.span_s)),
             latency: Latency {
                 ttft_ms: ttft,
                 tpot_ms: self.tpot.summary(),
@@ -287,7 +306,11 @@ impl Metrics {
             preemptions: self.preemptions,
             passes,
             engines,
-            classes: self.classes.into_iter().map(ClassMetrics::finish).collect(),
+            classes: self
+                .classes
+                .into_iter()
+                .map(|class| class.finish(throughput.span_s))
+                .collect(),
         }
     }
 
@@ -539,6 +562,26 @@ mod tests {
             metrics.finished(&RequestRecord { preemptions, ..record(id as u32, 0) });
         }
         assert_eq!(metrics.finish().preemptions, Preemptions { total: 4, requests: 2 });
+    }
+
+    #[test]
+    fn who_meets_all_limits_is_good() {
+        // TTFT 30, TPOT 20, E2E 110 ms. A limit is met at itself; class b has another limit of the TPOT.
+        let yaml = "{ttft_ms: 30, tpot_ms: 19, classes: {b: {tpot_ms: 20}}}";
+        let slo: SloConfig = serde_saphyr::from_str(yaml).unwrap();
+        let mut metrics = Metrics::new(MetricsOptions::default()).with_slo(Some(slo));
+        metrics.add_classes(&["a".to_owned(), "b".to_owned()]);
+        metrics.finished(&record(0, 0));
+        metrics.finished(&RequestRecord { class: 1, ..record(1, 0) });
+        metrics.rejected(RequestId(2), 1, at(0), Rejection::ZeroOutput);
+        let run = metrics.finish();
+        let goodput = run.goodput.unwrap();
+        assert_eq!((goodput.met, goodput.missed_ttft, goodput.missed_tpot), (1, 0, 1));
+        // Of three; the one that was good has 5 tokens, in the 110 ms that the run took.
+        assert_eq!(goodput.met_ratio, Some(1.0 / 3.0));
+        assert_eq!(goodput.output_tokens_per_s, Some(5.0 / 0.11));
+        let of = |class: usize| run.classes[class].goodput.unwrap();
+        assert_eq!((of(0).met, of(1).met, of(1).met_ratio), (0, 1, Some(0.5)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod collector;
 mod passes;
 pub(crate) mod requests;
 pub(crate) mod samples;
+pub(crate) mod slo;
 pub(crate) mod summary;
 
 pub(crate) use crate::base::record;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collector::Outcomes;
 use super::samples::Summary;
+use super::slo::Goodput;
 
 /// Everything the metrics know at the end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub(crate) struct RunSummary {
     pub(crate) tokens: TokensSummary,
     /// Rates over the span of the counted requests.
     pub(crate) throughput: Throughput,
+    /// Requests that met their objectives; `None` where there are none.
+    pub(crate) goodput: Option<Goodput>,
     /// Distributions, in milliseconds.
     pub(crate) latency: Latency,
     /// What the TTFT is made of, in milliseconds.
@@ -50,6 +53,8 @@ pub(crate) struct ClassSummary {
     pub(crate) unfinished: u64,
     /// Tokens of the completed requests.
     pub(crate) tokens: TokensSummary,
+    /// Requests that met their objectives, of all of this class; `None` where there are none.
+    pub(crate) goodput: Option<Goodput>,
     /// As in [`Latency`], of this class.
     pub(crate) ttft_ms: Summary,
     /// As in [`Latency`], of this class.

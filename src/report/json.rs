@@ -49,6 +49,7 @@ mod tests {
             "requests",
             "tokens",
             "throughput",
+            "goodput",
             "latency",
             "ttft_breakdown_ms",
             "prefix_cache",

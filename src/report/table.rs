@@ -7,6 +7,7 @@ use serde_json::Value;
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
 use crate::metrics::samples::Summary;
+use crate::metrics::slo::Goodput;
 use crate::metrics::summary::{
     ClassSummary, EngineSummary, Level, Measured, PassKindSummary, RunSummary,
 };
@@ -50,6 +51,9 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out)?;
     writeln!(out, "{}", cache_line(run))?;
+    if let Some(goodput) = &run.goodput {
+        writeln!(out, "{}", wrapped(&goodput_line(run, goodput), WIDTH_MAX))?;
+    }
     writeln!(
         out,
         "Timing: {}{}; mixed passes: {}",
@@ -291,6 +295,25 @@ fn engines(run: &RunSummary) -> Table {
         rows.push(vec![format!("and {more} more")]);
     }
     table(&["Mean / max", "busy (%)", "KV blocks", "used", "used (%)", "running", "waiting"], rows)
+}
+
+/// How many requests met their objectives, and which of these the others missed.
+fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
+    let percent = |goodput: &Goodput| known(goodput.met_ratio.map(|ratio| ratio * 100.0), figure);
+    let mut line = format!(
+        "Goodput: {} requests/s, {} % of requests; TTFT missed by {}, TPOT by {}, E2E by {}",
+        known(goodput.requests_per_s, figure),
+        percent(goodput),
+        count(goodput.missed_ttft),
+        count(goodput.missed_tpot),
+        count(goodput.missed_e2e)
+    );
+    for class in run.classes.iter().take(CLASSES_MAX) {
+        if let Some(goodput) = &class.goodput {
+            line += &format!("; {} {} %", class.class, percent(goodput));
+        }
+    }
+    line
 }
 
 fn classes(run: &RunSummary) -> Table {

@@ -16,10 +16,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::base::hint::nearest;
 use crate::base::path::absolute;
 use crate::base::time::SimDuration;
 use crate::engine::vllm::config::VllmConfig;
 use crate::metrics::samples::EXACT_LIMIT;
+use crate::metrics::slo::SloConfig;
 use crate::model::config::{AcceleratorConfig, ModelConfig};
 use crate::model::parallel::Parallel;
 use crate::timing::config::TimingConfig;
@@ -66,6 +68,8 @@ pub struct Scenario {
     pub(crate) host: HostConfig,
     /// What is measured.
     pub(crate) metrics: MetricsConfig,
+    /// What latencies are to be met; absent: none.
+    pub(crate) slo: Option<SloConfig>,
 }
 
 /// The requests.
@@ -166,6 +170,7 @@ impl Default for Scenario {
             pricing: PricingConfig::default(),
             host: HostConfig::default(),
             metrics: MetricsConfig::default(),
+            slo: None,
         }
     }
 }
@@ -259,7 +264,27 @@ impl Scenario {
             resolved.pricing.resolve(seats, directory).map_err(|e| e.within("pricing"))?;
         resolved.host.check().map_err(|e| e.within("host"))?;
         resolved.metrics.check().map_err(|e| e.within("metrics"))?;
+        if let Some(slo) = &resolved.slo {
+            slo.check().map_err(|e| e.within("slo"))?;
+            resolved.check_class_names(slo)?;
+        }
         Ok(resolved)
+    }
+
+    /// Refuses objectives of a class that made-up load does not have. What classes a trace names is not known
+    /// before it is read.
+    fn check_class_names(&self, slo: &SloConfig) -> Result<(), ConfigError> {
+        let WorkloadConfig::Synthetic(load) = &self.workload else { return Ok(()) };
+        let known: Vec<&str> = load.classes.iter().flatten().map(|c| c.name.as_str()).collect();
+        for name in slo.classes.iter().flat_map(|classes| classes.keys()) {
+            if !known.contains(&name.as_str()) {
+                let near = nearest(name, known.iter().copied());
+                let hint = near.map_or(String::new(), |name| format!(", did you mean `{name}`?"));
+                let accepted = format!("the name of a class of the workload{hint}");
+                return Err(ConfigError::new("slo.classes", format!("{name:?}"), accepted));
+            }
+        }
+        Ok(())
     }
 
     /// The same scenario under another seed.
