@@ -300,7 +300,7 @@ fn engines(run: &RunSummary) -> Table {
 /// How many requests met their objectives, and which of these the others missed.
 fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
     let percent = |goodput: &Goodput| known(goodput.met_ratio.map(|ratio| ratio * 100.0), figure);
-    let mut line = format!(
+    let line = format!(
         "Goodput: {} requests/s, {} % of requests; TTFT missed by {}, TPOT by {}, E2E by {}",
         known(goodput.requests_per_s, figure),
         percent(goodput),
@@ -308,12 +308,12 @@ fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
         count(goodput.missed_tpot),
         count(goodput.missed_e2e)
     );
-    for class in run.classes.iter().take(CLASSES_MAX) {
-        if let Some(goodput) = &class.goodput {
-            line += &format!("; {} {} %", class.class, percent(goodput));
-        }
-    }
-    line
+    let of_class = |class: &ClassSummary| {
+        let goodput = class.goodput.as_ref()?;
+        Some(format!("{} {} %", class.class, percent(goodput)))
+    };
+    let classes = run.classes.iter().take(CLASSES_MAX).filter_map(of_class);
+    std::iter::once(line).chain(classes).collect::<Vec<_>>().join("; ")
 }
 
 fn classes(run: &RunSummary) -> Table {

@@ -102,8 +102,8 @@ impl Graph {
 }
 
 /// A graph while it is read.
-#[derive(Default)]
-struct Reading {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
     lines: Vec<u64>,
     /// The latest request of each session.
     sessions: LookupMap<Name, u32>,
@@ -116,7 +116,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn add(&mut self, request: &RequestSpec) {
+    /// Takes the next request in.
+    pub(crate) fn add(&mut self, request: &RequestSpec) {
         let number = self.lines.len() as u32;
         self.lines.push(request.line);
         self.tied_to.push(number);
@@ -136,7 +137,14 @@ impl Reading {
         }
     }
 
-    fn finish(mut self, path: &Path) -> Result<Graph, TraceError> {
+    /// Requests of each group of those that are tied to each other, in the order of the first ones.
+    pub(crate) fn sizes(mut self) -> Vec<u32> {
+        self.find_names();
+        self.groups().1
+    }
+
+    /// Finds the requests that are waited for by their names, which may come later.
+    fn find_names(&mut self) {
         for at in 0..self.named_waits.len() {
             let (number, name) = self.named_waits[at];
             // What lies outside of the part that is replayed has ended long ago.
@@ -145,6 +153,27 @@ impl Reading {
                 self.tie(before, number);
             }
         }
+    }
+
+    /// The group of each request, and the size of each group.
+    fn groups(&mut self) -> (Vec<u32>, Vec<u32>) {
+        let n = self.lines.len() as u32;
+        let (mut groups, mut sizes) = (vec![0; n as usize], Vec::new());
+        for number in 0..n {
+            let first = self.first_of(number);
+            if first == number {
+                groups[number as usize] = sizes.len() as u32;
+                sizes.push(0);
+            }
+            let group = groups[first as usize];
+            groups[number as usize] = group;
+            sizes[group as usize] += 1;
+        }
+        (groups, sizes)
+    }
+
+    fn finish(mut self, path: &Path) -> Result<Graph, TraceError> {
+        self.find_names();
         let n = self.lines.len() as u32;
         // Waiting twice for the same is waiting once.
         let mut seen = LookupMap::new();
@@ -152,17 +181,9 @@ impl Reading {
         let before = Lists::new(n, &self.waits);
         let turned: Vec<_> = self.waits.iter().map(|&(who, whom)| (whom, who)).collect();
         let after = Lists::new(n, &turned);
-        let (mut groups, mut sizes, mut starts) = (vec![0; n as usize], Vec::new(), Vec::new());
-        for number in 0..n {
-            let first = self.first_of(number);
-            if first == number {
-                groups[number as usize] = sizes.len() as u32;
-                sizes.push(0);
-                starts.push(0);
-            }
-            let group = groups[first as usize];
-            groups[number as usize] = group;
-            sizes[group as usize] += 1;
+        let (groups, sizes) = self.groups();
+        let mut starts = vec![0; sizes.len()];
+        for (number, &group) in (0..).zip(&groups) {
             starts[group as usize] += u32::from(before.of(number).is_empty());
         }
         let graph = Graph { before, after, groups, sizes, starts };

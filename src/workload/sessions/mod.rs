@@ -9,7 +9,7 @@
 //! generated.
 
 pub(crate) mod config;
-mod graph;
+pub(crate) mod graph;
 mod history;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
 //! How requests of a workload hang together: sessions, their turns, and the pauses in them.
 //!
-//! Memory grows with the number of requests, by four bytes each and by what they are called.
+//! Memory grows with the number of requests, by some twenty bytes each and by what they are called.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{Lengths, lengths, percentile};
-use crate::base::lookup::LookupMap;
 use crate::base::time::SimDuration;
-use crate::workload::request::{Name, RequestSpec};
+use crate::workload::request::RequestSpec;
+use crate::workload::sessions::graph::Reading;
 
 /// The sessions of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,13 +41,7 @@ pub(crate) struct Pauses {
 /// Gathers what ties requests to each other.
 #[derive(Default)]
 pub(super) struct TieCollector {
-    /// The request with the smallest number that each is tied to, perhaps through others.
-    tied_to: Vec<u32>,
-    /// A request of each session, and the request of each name.
-    sessions: LookupMap<Name, u32>,
-    names: LookupMap<Name, u32>,
-    /// Requests that wait for a name that was not there yet.
-    ahead: Vec<(u32, Name)>,
+    reading: Reading,
     has_ties: bool,
     followers: u64,
     /// How often each pause occurred, in nanoseconds.
@@ -57,28 +51,12 @@ pub(super) struct TieCollector {
 impl TieCollector {
     /// Takes the next request in.
     pub(super) fn add(&mut self, request: &RequestSpec) {
-        let number = self.tied_to.len() as u32;
-        self.tied_to.push(number);
+        self.reading.add(request);
         let Some(turn) = &request.turn else { return };
         self.has_ties |= turn.session.is_some() || turn.name.is_some() || turn.wait_for.is_some();
         if !turn.is_start {
             self.followers += 1;
             *self.pauses.entry(turn.delay.as_ns()).or_default() += 1;
-        }
-        if let Some(name) = turn.name {
-            self.names.insert(name, number);
-        }
-        if let Some(session) = turn.session {
-            match self.sessions.get(&session) {
-                Some(&other) => tie(&mut self.tied_to, other, number),
-                None => drop(self.sessions.insert(session, number)),
-            }
-        }
-        for &name in turn.wait_for.iter().flatten() {
-            match self.names.get(&name) {
-                Some(&other) => tie(&mut self.tied_to, other, number),
-                None => self.ahead.push((number, name)),
-            }
         }
     }
 
@@ -87,19 +65,8 @@ impl TieCollector {
         if !self.has_ties {
             return None;
         }
-        let mut tied_to = self.tied_to.clone();
-        // What no request is called ties nothing.
-        for (number, name) in &self.ahead {
-            if let Some(&other) = self.names.get(name) {
-                tie(&mut tied_to, other, *number);
-            }
-        }
-        let mut sizes = vec![0_u32; tied_to.len()];
-        for number in 0..tied_to.len() as u32 {
-            sizes[first_of(&mut tied_to, number) as usize] += 1;
-        }
         let mut turns = BTreeMap::new();
-        for size in sizes.into_iter().filter(|&size| size > 0) {
+        for size in self.reading.clone().sizes() {
             *turns.entry(size).or_insert(0) += 1;
         }
         let sessions = turns.values().sum();
@@ -129,29 +96,12 @@ impl TieCollector {
     }
 }
 
-/// The first request that `number` is tied to.
-fn first_of(tied_to: &mut [u32], number: u32) -> u32 {
-    let mut first = number;
-    while tied_to[first as usize] != first {
-        // Halves the way for the next time.
-        let next = tied_to[first as usize];
-        tied_to[first as usize] = tied_to[next as usize];
-        first = next;
-    }
-    first
-}
-
-fn tie(tied_to: &mut [u32], a: u32, b: u32) {
-    let (a, b) = (first_of(tied_to, a), first_of(tied_to, b));
-    tied_to[a.max(b) as usize] = a.min(b);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::ids::RequestId;
     use crate::base::time::SimTime;
-    use crate::workload::request::{Content, Segment, Turn};
+    use crate::workload::request::{Content, Name, Segment, Turn};
 
     fn request(turn: Option<Turn>) -> RequestSpec {
         RequestSpec {
