@@ -503,7 +503,7 @@ const TEXTS: [(TraceFormat, &str); 16] = [
     (
         TraceFormat::Azure,
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n\
-         2023-11-16 18:15:50+08:00,1,2\n",
+         2023-11-16 18:15:50+00:00,1,2\n",
     ),
     (
         TraceFormat::BurstGpt,
