@@ -29,6 +29,8 @@ mod base;
 pub mod cli;
 pub mod conform;
 mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 mod kernel;
 mod kv;
 mod metrics;

@@ -23,7 +23,7 @@ impl Scenario {
     }
 
     /// Reads a scenario from the text of the file at `path`.
-    fn from_text(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+    pub(crate) fn from_text(text: &str, path: &Path) -> Result<Self, ScenarioError> {
         if let Some(scenario) = scenario_of_report(text) {
             let in_report =
                 |(field, what)| ScenarioError::InReport { path: path.to_owned(), field, what };

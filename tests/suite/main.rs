@@ -5,6 +5,7 @@ mod cli;
 mod conformance;
 mod determinism;
 mod docs;
+mod fuzzing;
 mod gates;
 mod layers;
 mod measured;

@@ -53,12 +53,15 @@ impl RowReader for ApexJson {
         let Some(row) = self.0.next_row()? else {
             return Ok(None);
         };
-        Ok(Some(Row::new(
-            row.stamp(STAMP, NANOSECONDS)?,
-            row.line.number,
-            row.tokens(PROMPT)?,
-            row.tokens(OUTPUT)?,
-        )))
+        Ok(Some(Row {
+            class: row.class(),
+            ..Row::new(
+                row.stamp(STAMP, NANOSECONDS)?,
+                row.line.number,
+                row.tokens(PROMPT)?,
+                row.tokens(OUTPUT)?,
+            )
+        }))
     }
 
     fn facts(&self) -> FormatFacts {

@@ -46,12 +46,15 @@ impl RowReader for Azure {
         let Some(record) = self.0.next_record()? else {
             return Ok(None);
         };
-        Ok(Some(Row::new(
-            record.parsed(TIMESTAMP, DATE, stamp)?,
-            record.line.number,
-            record.tokens(PROMPT)?,
-            record.tokens(OUTPUT)?,
-        )))
+        Ok(Some(Row {
+            class: record.class(),
+            ..Row::new(
+                record.parsed(TIMESTAMP, DATE, stamp)?,
+                record.line.number,
+                record.tokens(PROMPT)?,
+                record.tokens(OUTPUT)?,
+            )
+        }))
     }
 
     fn facts(&self) -> FormatFacts {

@@ -21,6 +21,8 @@ mod lines;
 mod mooncake;
 mod order;
 pub(crate) mod own;
+#[cfg(test)]
+mod properties;
 mod qwen_bailian;
 mod ragpulse;
 mod raw_json;
