@@ -126,7 +126,9 @@ fn run(
                     "sessions": source.inner().counts(),
                     "client_queue": source.queue(),
                 }),
-                names_no_prefixes: counts.requests > 0 && counts.requests_with_content == 0,
+                names_no_prefixes: counts.requests > 0
+                    && counts.requests_with_content == 0
+                    && source.inner().counts().is_none_or(|counts| counts.continued == 0),
             };
             Ok((run, facts))
         }

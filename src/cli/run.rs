@@ -167,7 +167,10 @@ fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
         by_flag("--trace-format", format, "workload.trace.format", format.as_str().into());
     }
     if let Some(rule) = &args.sessions {
-        by_flag("--sessions", rule, "workload.trace.sessions", sessions_value(rule)?);
+        let value = sessions_value(rule)?;
+        let made =
+            Assignment::by_flag(format!("--sessions {rule}"), "workload.trace.sessions", value);
+        all.push(made.merging());
     }
     Ok(all)
 }

@@ -37,6 +37,8 @@ pub struct Assignment {
     /// Whether it may make another choice than the one that was made, as from a synthetic workload to
     /// a trace.
     may_choose: bool,
+    /// Whether it makes a choice whose other fields stay what they are, if it is the choice already.
+    merges: bool,
 }
 
 impl Assignment {
@@ -63,13 +65,21 @@ impl Assignment {
             })?
         };
         let word = (value.is_number() || value.is_boolean()).then(|| word.to_owned());
-        Ok(Self { text: format!("--set {text}"), path, value, word, may_choose: true })
+        let text = format!("--set {text}");
+        Ok(Self { text, path, value, word, may_choose: true, merges: false })
     }
 
     /// An assignment by a flag of its own, which errors call `flag`. It makes no choice.
     pub(crate) fn by_flag(flag: String, path: &str, value: impl Into<Value>) -> Self {
         let path = path.split('.').map(str::to_owned).collect();
-        Self { text: flag, path, value: value.into(), word: None, may_choose: false }
+        let value = value.into();
+        Self { text: flag, path, value, word: None, may_choose: false, merges: false }
+    }
+
+    /// The same assignment of a choice and some of its fields; if the choice was made already, its other
+    /// fields stay what they are.
+    pub(crate) fn merging(self) -> Self {
+        Self { merges: true, ..self }
     }
 
     /// Whether it is to the field `outer` or to one below it.
@@ -140,7 +150,13 @@ impl Assignment {
                 object.retain(|choice, _| choice == name);
             }
             if is_last {
-                object.insert(name.clone(), value.clone());
+                let mut value = value.clone();
+                if self.merges
+                    && let Some(made) = object.get(name)
+                {
+                    merge(&mut value, made);
+                }
+                object.insert(name.clone(), value);
                 return Ok(());
             }
             node = object.entry(name.clone()).or_insert(Value::Null);
@@ -163,6 +179,18 @@ impl Assignment {
         }
         if let Some(object) = at(root, outer).and_then(Value::as_object_mut) {
             object.remove(last);
+        }
+    }
+}
+
+/// Fills in what the choice in `value` leaves out, from `made` if that is the same choice.
+fn merge(value: &mut Value, made: &Value) {
+    for (name, fields) in value.as_object_mut().into_iter().flatten() {
+        let known = made.get(name).and_then(Value::as_object);
+        if let (Some(fields), Some(known)) = (fields.as_object_mut(), known) {
+            for (field, value) in known {
+                fields.entry(field.clone()).or_insert_with(|| value.clone());
+            }
         }
     }
 }
@@ -233,6 +261,26 @@ mod tests {
     }
 
     /// Every field of the schema can be assigned to, and every choice of it is listed.
+    #[test]
+    fn a_rule_that_is_made_again_keeps_its_other_fields() {
+        let path = "workload.trace.sessions";
+        let set = |text: &str| Assignment::parse(&format!("{path}.{text}")).unwrap();
+        let flag = |value| Assignment::by_flag("--sessions".to_owned(), path, value).merging();
+        let scenario = Scenario::replay(std::path::Path::new("t"));
+        let made = |set: Assignment, value| {
+            let scenario = scenario.with(&[set, flag(value)]).unwrap();
+            serde_json::to_value(scenario).unwrap()["workload"]["trace"]["sessions"].clone()
+        };
+        let json = made(set("think.think_s_max=2"), serde_json::json!({"think": {}}));
+        assert_eq!(json["think"]["think_s_max"], 2.0);
+        let json = made(set("closed.counts=requests"), serde_json::json!({"closed": {"users": 8}}));
+        assert_eq!(json["closed"]["counts"], "requests");
+        assert_eq!(json["closed"]["users"], 8);
+        // Another rule takes its place whole.
+        let json = made(set("think.think_s_max=2"), serde_json::json!({"closed": {"users": 8}}));
+        assert!(json.get("think").is_none() && json["closed"]["think_s_max"].is_null());
+    }
+
     #[test]
     fn assignments_reach_every_field() {
         let schema = json_schema();

@@ -48,18 +48,23 @@ impl Told {
                 let rest = prompt_tokens - whole as u32;
                 (whole, [self.pieces(), vec![Piece { segment: own, tokens: rest }]].concat())
             }
-            (Content::Pieces(before), Content::Pieces(now)) => {
-                let common = common_tokens(now, before);
-                if fits && common >= whole_blocks(before) {
-                    (whole, self.pieces().into_iter().chain(behind(now, whole)).collect())
-                } else {
-                    (common, up_to(&self.sent, common).chain(behind(now, common)).collect())
-                }
-            }
+            // A later row may name the prompt of a row that names nothing itself.
+            (Content::Private, Content::Pieces(now)) => self.shared(now, &self.sent, fits),
+            (Content::Pieces(before), Content::Pieces(now)) => self.shared(now, before, fits),
             _ => return None,
         };
         pieces.retain(|piece| piece.tokens > 0);
         (tokens > 0).then_some(Repeated { pieces, tokens, goes_on: tokens == whole })
+    }
+
+    /// What `now` has in common with `before`, which is this prompt in its terms, and all of `now` with that.
+    fn shared(&self, now: &[Piece], before: &[Piece], fits: bool) -> (u64, Vec<Piece>) {
+        let (whole, common) = (self.tokens(), common_tokens(now, before));
+        if fits && common >= whole_blocks(before) {
+            (whole, self.pieces().into_iter().chain(behind(now, whole)).collect())
+        } else {
+            (common, up_to(&self.sent, common).chain(behind(now, common)).collect())
+        }
     }
 
     /// A prompt that adds `added` to this one and its output, and its length; `None` beyond what a
@@ -220,6 +225,14 @@ mod tests {
             Some(Repeated { pieces, tokens: 15, goes_on: true })
         );
         assert_eq!(before.repeated(&Content::Private, 14, OWN), None);
+    }
+
+    #[test]
+    fn a_prompt_without_pieces_may_be_named_later() {
+        let own = Piece { segment: Segment::Prompt(RequestId(4)), tokens: 10 };
+        let before = Told { recorded: Content::Private, ..told(vec![own], 5) };
+        let now = vec![own, output(5), named(1, 3)];
+        assert_eq!(repeated(&before, now.clone()), Some((now, 15, true)));
     }
 
     #[test]

@@ -234,7 +234,11 @@ impl Following {
         if is_start || matches!(self.rule, Rule::Stamps) {
             let lacks_arrival = request.turn.as_ref().is_some_and(|turn| turn.lacks_arrival);
             if lacks_arrival && self.users.is_none() {
-                return Err(TraceError::NoStart { path: self.path.clone(), line: request.line });
+                let (path, line) = (self.path.clone(), request.line);
+                return Err(match self.rule {
+                    Rule::Stamps => TraceError::NoStamp { path, line },
+                    Rule::Pauses { .. } => TraceError::NoStart { path, line },
+                });
             }
             self.add_start(number, request.arrival);
         }

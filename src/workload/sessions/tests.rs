@@ -166,6 +166,17 @@ fn calls_that_cannot_begin_are_named() {
     assert!(error.contains(":3: `timestamp` is 2 s before that of the row before it"), "{error}");
 }
 
+#[test]
+fn what_cannot_be_told_is_said() {
+    let open = try_replay(&two_sessions().replace("\"timestamp\": 9000, ", ""), "{open: {}}", 1);
+    let error = open.unwrap_err().to_string();
+    assert!(error.starts_with("t:3: a row without a stamp, expected one in every row"), "{error}");
+    let bad =
+        row(0, "a", "") + &row(1, "a", ", \"delay\": -5").replace("\"timestamp\": 1000, ", "");
+    let error = try_replay(&bad, "{think: {}}", 1).unwrap_err().to_string();
+    assert!(error.contains(":2: `delay` is -5, expected a number of milliseconds"), "{error}");
+}
+
 fn named(name: u64, tokens: u32) -> Piece {
     Piece { segment: Segment::Named(name), tokens }
 }

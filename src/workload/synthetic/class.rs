@@ -63,12 +63,11 @@ impl Class {
         Ok(Self { lengths, prefixes, turns, priority: config.priority })
     }
 
-    /// The turns that follow the one that was made last; `None` where there are no sessions.
-    pub(super) fn plan(&mut self, first: &Made) -> Option<VecDeque<Planned>> {
+    /// The turns that follow the one that was made last, of at most so many in all; `None` where there are no
+    /// sessions.
+    pub(super) fn plan(&mut self, first: &Made, turns_max: u32) -> Option<VecDeque<Planned>> {
         let Self { lengths, turns, .. } = self;
-        let plan = |turns: &mut Turns| {
-            turns.plan(first.prompt_tokens, first.output_tokens, || lengths.next())
-        };
+        let plan = |turns: &mut Turns| turns.plan(first, turns_max, || lengths.next());
         turns.as_mut().map(plan)
     }
 

@@ -183,7 +183,7 @@ impl SyntheticSource {
         };
         let kind = &mut self.classes[usize::from(class)];
         let made = kind.make(id);
-        let plan = kind.plan(&made);
+        let plan = kind.plan(&made, self.requests);
         let request = self.request(id, arrival, class, made);
         let Some(planned) = plan else {
             if self.follows_ends {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::class::Made;
 use super::config::MadeSessionsConfig;
 use crate::base::rng::Stream;
 use crate::base::time::SimDuration;
@@ -59,16 +60,17 @@ impl Turns {
         })
     }
 
-    /// The turns behind the first, which has so many tokens; `lengths` draws what a first prompt and an
-    /// output have.
+    /// The turns behind `first`, with it at most `turns_max`; `lengths` draws what a first prompt and an output
+    /// have.
     pub(super) fn plan(
         &mut self,
-        prompt_tokens: u32,
-        output_tokens: u32,
+        first: &Made,
+        turns_max: u32,
         mut lengths: impl FnMut() -> (u32, u32),
     ) -> VecDeque<Planned> {
-        let mut told = u64::from(prompt_tokens) + u64::from(output_tokens);
-        let turns = self.turns.at(self.draws.normal());
+        let mut told = u64::from(first.prompt_tokens) + u64::from(first.output_tokens);
+        // No session outlasts the load.
+        let turns = self.turns.at(self.draws.normal()).min(turns_max);
         let mut planned = VecDeque::new();
         let mut is_over = false;
         for _ in 1..turns {

@@ -269,6 +269,17 @@ impl TraceConfig {
             return Err(ConfigError::new("sessions", "set", accepted));
         }
         let arrivals = self.reshape.as_ref().and_then(|reshape| reshape.arrivals.as_ref());
+        let rate = self.reshape.as_ref().and_then(|reshape| reshape.requests_per_s);
+        if matches!(self.sessions, Some(SessionsConfig::Closed(_))) {
+            let accepted =
+                "none beside `sessions.closed`: users begin sessions when they have time";
+            if arrivals.is_some() {
+                return Err(ConfigError::new("reshape.arrivals", "set", accepted));
+            }
+            if let Some(rate) = rate {
+                return Err(ConfigError::new("reshape.requests_per_s", rate, accepted));
+            }
+        }
         if matches!(arrivals, Some(ArrivalsConfig::ClosedLoop(_))) {
             let accepted = "none beside `sessions`: `sessions.closed` has the users";
             return Err(ConfigError::new("reshape.arrivals.closed_loop", "set", accepted));

@@ -217,6 +217,33 @@ pub enum TraceError {
         file: &'static str,
     },
 
+    /// No row has the field or column of the class.
+    #[error(
+        "{path}: no row has `{field}` (`class_field`), expected a field or column of the trace{hint}",
+        path = .path.display()
+    )]
+    NoClass {
+        /// The trace.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// A fragment with the nearest name, or nothing.
+        hint: String,
+    },
+
+    /// Rows are to come by their stamps, and one has none.
+    #[error(
+        "{path}:{line}: a row without a stamp, expected one in every row with `sessions.open`; `sessions.think` \
+         lets it follow the end of the one before it",
+        path = .path.display()
+    )]
+    NoStamp {
+        /// The trace.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+    },
+
     /// A session begins with a row that has no stamp.
     #[error(
         "{path}:{line}: a session begins without a stamp, expected one; say how many users begin sessions \

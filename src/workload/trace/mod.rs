@@ -55,7 +55,8 @@ use self::turns::{CLASSES_MAX, Classes, Links, Turns};
 use super::renumber::Renumbering;
 use super::request::{Content, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
-use crate::base::config::short;
+use crate::base::config::{ConfigError, short};
+use crate::base::hint::nearest;
 use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
 
@@ -347,6 +348,8 @@ pub(crate) struct TraceSource {
     turns: Turns,
     links: Links,
     classes: Classes,
+    /// Whether any row read names a class.
+    has_classes: bool,
     /// The request that comes next, once it has been asked for.
     next: Option<RequestSpec>,
     /// Whether the last request has been read, or an error was met.
@@ -365,6 +368,10 @@ impl TraceSource {
 
     fn new(opened: Opened, config: &TraceConfig) -> Result<Self, TraceError> {
         let Opened { format, path, gzip, rows } = opened;
+        if config.window.is_some() && !rows.facts().has_stamps {
+            let accepted = "none for a trace without stamps; `limit` cuts it";
+            return Err(ConfigError::new("workload.trace.window", "set", accepted).into());
+        }
         if config.origin == Origin::Zero && rows.facts().stamps_are_dates {
             return Err(TraceError::DatesFromZero { path });
         }
@@ -390,6 +397,7 @@ impl TraceSource {
             turns: Turns::default(),
             links: Links::default(),
             classes: Classes::default(),
+            has_classes: false,
             next: None,
             spent: false,
         })
@@ -437,8 +445,10 @@ impl TraceSource {
             let Some(mut row) = self.rows.next_row()? else {
                 self.counts.read_to_end = true;
                 self.links.finish(&self.path)?;
+                self.check_classes()?;
                 break;
             };
+            self.has_classes |= row.class.is_some();
             row.number = self.counts.rows_read;
             self.counts.rows_read += 1;
             let (file, line) = (row.file, row.line);
@@ -458,6 +468,18 @@ impl TraceSource {
         Ok(self.sorter.pop())
     }
 
+    /// Refuses a field of classes that no row has.
+    fn check_classes(&self) -> Result<(), TraceError> {
+        let Some(field) = &self.config.class_field else { return Ok(()) };
+        if self.counts.rows_read == 0 || self.has_classes {
+            return Ok(());
+        }
+        let names = self.rows.ignored().names.iter().map(String::as_str);
+        let hint =
+            nearest(field, names).map_or(String::new(), |name| format!(", did you mean `{name}`?"));
+        Err(TraceError::NoClass { path: self.path.clone(), field: field.clone(), hint })
+    }
+
     /// The next row of the part that is replayed, as a request.
     fn select(&mut self) -> Result<Option<RequestSpec>, TraceError> {
         if self.config.limit.is_some_and(|limit| self.counts.requests >= limit) {
@@ -470,7 +492,14 @@ impl TraceSource {
                 Origin::Zero => 0,
             };
             let since_origin = row.stamp - *self.origin.get_or_insert(first);
-            if since_origin < self.from {
+            let lacks_stamp = row.turn.as_ref().filter(|turn| turn.lacks_stamp);
+            if self.config.window.is_some()
+                && let Some(turn) = lacks_stamp
+                && !self.turns.follows_known(turn)
+            {
+                // What it follows lies before the window, so it does.
+                self.counts.skipped_by_window += 1;
+            } else if since_origin < self.from {
                 self.counts.skipped_by_window += 1;
             } else if self.to.is_some_and(|to| since_origin >= to) {
                 // Everything after it is past the window as well.

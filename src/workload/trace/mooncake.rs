@@ -307,7 +307,12 @@ fn explain(line: &Line<'_>, error: Option<&serde_json::Error>, ties: bool) -> Tr
         Ok(_) => return malformed(1, "expected an object".to_owned()),
         Err(error) => return of_error(&error),
     };
-    for field in FIELDS.iter().filter(|field| ties || !field.is_tie) {
+    let has = |name: &str| row.contains_key(name);
+    let is_there = |field: &&Field| has(field.name) || field.alias.is_some_and(has);
+    let uses = |field: &&Field| ties || !field.is_tie;
+    // A value that is wrong may be why another one seems to be missing.
+    let (there, missing): (Vec<_>, Vec<_>) = FIELDS.iter().filter(uses).partition(is_there);
+    for field in there.into_iter().chain(missing) {
         let alias = field.alias.filter(|&alias| row.contains_key(alias));
         if let Some(alias) = alias
             && row.contains_key(field.name)

@@ -83,7 +83,8 @@ pub(super) fn recognises_csv(line: &str) -> bool {
 
 /// Whether `line` can be the first of a trace in JSON lines.
 pub(super) fn recognises_json(line: &str) -> bool {
-    has_fields(line, &[ARRIVAL_NS, PROMPT]) || has_fields(line, &[ARRIVAL_MS, PROMPT])
+    // A row of a session may lack its arrival.
+    [ARRIVAL_NS, ARRIVAL_MS, SESSION, REQUEST].iter().any(|name| has_fields(line, &[name, PROMPT]))
 }
 
 /// Reads a trace in CSV.

@@ -27,6 +27,13 @@ struct Met {
 }
 
 impl Turns {
+    /// Whether what the row follows is replayed, as far as its session or what it waits for tells.
+    pub(super) fn follows_known(&self, row: &RowTurn) -> bool {
+        let session = row.session.as_deref().filter(|_| row.wait_for.is_none());
+        session.is_some_and(|session| self.sessions.get(session).is_some())
+            || row.wait_for.iter().flatten().any(|name| self.names.get(name.as_str()).is_some())
+    }
+
     /// What the row at `stamp` follows. Rows come by stamp, those of a session in their order.
     ///
     /// Where no delay is recorded, it is the time from the recorded end of what it follows: the stamp
@@ -90,6 +97,8 @@ pub(super) struct Links {
     names: LookupMap<Box<str>, ()>,
     /// Names that rows wait for and that no row has had, by the first such line.
     missing: BTreeMap<u64, Vec<Box<str>>>,
+    /// Whether a row waits for itself.
+    has_loop: bool,
 }
 
 /// What is wrong with what a row says.
@@ -120,15 +129,16 @@ impl Links {
             return Err(Misfit::Twice(name.clone()));
         }
         let waits = turn.wait_for.iter().flatten().filter(|_| !turn.may_dangle);
+        self.has_loop |= waits.clone().any(|name| turn.name.as_ref() == Some(name));
         for name in waits.filter(|name| self.names.get(name.as_str()).is_none()) {
             self.missing.entry(row.line).or_default().push(name.as_str().into());
         }
         Ok(())
     }
 
-    /// Whether a row waits for what was not there yet.
+    /// Whether a row waits for itself, or for what was not there yet.
     pub(super) fn point_ahead(&self) -> bool {
-        !self.missing.is_empty()
+        self.has_loop || !self.missing.is_empty()
     }
 
     /// At the end of the file.

@@ -230,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_waits_for_itself_is_found() {
+        let row = |waits: &str| {
+            format!(
+                "{{\"request_id\": \"r\", \"wait_for\": [{waits}], \"timestamp\": 0, \
+                 \"input_length\": 5, \"output_length\": 1}}\n"
+            )
+        };
+        let (found, told) = check(&row("\"r\""), 100, |_| ());
+        assert_eq!(found.problems, 1);
+        assert!(told[0].contains("the request waits for itself"), "{told:?}");
+        assert_eq!(check(&row(""), 100, |_| ()).0.problems, 0);
+    }
+
+    #[test]
     fn the_limit_ends_it() {
         let (found, told) = check(&format!("{GOOD}[]\n[]\n[]\n"), 2, |_| ());
         assert_eq!((told.len(), found.problems, found.is_complete), (2, 2, false));
