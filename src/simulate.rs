@@ -10,10 +10,11 @@ use crate::base::ids::{EngineId, RequestId};
 use crate::base::output::{OutputError, ResultFile};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
+use crate::engine::Advance;
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
+use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
-use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
@@ -438,6 +439,10 @@ impl Observer for Recorder<'_> {
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         take_down(&mut self.metrics, outbox);
         if let Some(rows) = &mut self.rows {
+            for &(unserved, why, _) in &outbox.turned_away {
+                let counted = self.metrics.is_counted(unserved.id, unserved.arrival);
+                rows.rejected(&unserved, why, counted)?;
+            }
             for record in &outbox.finished {
                 rows.finished(record, self.metrics.is_counted(record.id, record.arrival))?;
             }
@@ -456,6 +461,9 @@ fn take_down(metrics: &mut Metrics, outbox: &Outbox) {
     outbox.passes.iter().for_each(|pass| metrics.pass(pass));
     outbox.token_gaps.iter().for_each(|&(gap, count)| metrics.token_gap(gap, count));
     outbox.finished.iter().for_each(|record| metrics.finished(record));
+    for &(request, why, _) in &outbox.turned_away {
+        metrics.rejected(request.id, request.class, request.arrival, why);
+    }
     for &(engine, since, waiting) in &outbox.idle {
         metrics.idle(engine, since, waiting);
     }

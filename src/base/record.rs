@@ -152,7 +152,7 @@ impl Finish {
     }
 }
 
-/// Why a request never entered an engine.
+/// Why a request was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
     /// No prompt tokens.
@@ -161,11 +161,14 @@ pub(crate) enum Rejection {
     ZeroOutput,
     /// The prompt leaves no room for an output token within the model length.
     PromptTooLong,
+    /// The engine's queue was full.
+    QueueFull,
 }
 
 impl Rejection {
     /// Every reason, in the order of the enum.
-    pub(crate) const ALL: [Self; 3] = [Self::EmptyPrompt, Self::ZeroOutput, Self::PromptTooLong];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::EmptyPrompt, Self::ZeroOutput, Self::PromptTooLong, Self::QueueFull];
 
     /// Its name in reports.
     pub(crate) const fn name(self) -> &'static str {
@@ -173,6 +176,7 @@ impl Rejection {
             Self::EmptyPrompt => "empty_prompt",
             Self::ZeroOutput => "zero_output",
             Self::PromptTooLong => "prompt_too_long",
+            Self::QueueFull => "queue_full",
         }
     }
 }

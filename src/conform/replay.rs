@@ -15,12 +15,13 @@ use super::transcript::Transcript;
 use crate::base::ids::EngineId;
 use crate::base::record::Rejection;
 use crate::base::time::{SimDuration, SimTime};
+use crate::engine::Advance;
 use crate::engine::arena::Arrival;
 use crate::engine::driver::{Call, Engine};
 use crate::engine::error::EngineError;
 use crate::engine::outbox::Outbox;
+use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
-use crate::engine::vllm::{Advance, Vllm};
 use crate::kernel::error::RunError;
 use crate::kernel::{FrontEnd, Kernel, Observer};
 use crate::timing::pricer::{HostTime, PassPricer};
@@ -81,7 +82,9 @@ fn by_call(
         while let Some(spec) = coming.next_if(|spec| spec.arrival.as_ns() <= call_number) {
             let max_tokens = spec.max_tokens;
             let queued = spec.arrival;
-            let arrival = Arrival { spec: spec.clone(), max_tokens, queued, counted: true };
+            let ignore_eos = spec.output_tokens >= max_tokens;
+            let spec = spec.clone();
+            let arrival = Arrival { spec, max_tokens, ignore_eos, queued, counted: true };
             engine.enqueue(arrival, clock, &mut outbox);
         }
         let called = if engine.has_room() && !engine.is_done() {

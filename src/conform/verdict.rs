@@ -7,7 +7,7 @@ use super::error::ConformError;
 use super::files::{read_case, read_recording};
 use super::lines::{Head, Line, Resolved};
 use super::replay::replay;
-use crate::engine::vllm::Advance;
+use crate::engine::Advance;
 use crate::engine::vllm::config::Limits;
 
 /// What came of one case.

@@ -12,6 +12,8 @@ pub(crate) struct Arrival {
     pub(crate) spec: RequestSpec,
     /// Its output limit, from 1.
     pub(crate) max_tokens: u32,
+    /// Whether it goes on to that limit whatever it generates, as far as the engine knows.
+    pub(crate) ignore_eos: bool,
     /// When it entered the engine's queue.
     pub(crate) queued: SimTime,
     /// Whether its token gaps belong to the statistics.

@@ -246,7 +246,9 @@ impl Engine {
     /// A pass without a price, or a clock at its end.
     pub(crate) fn call(&mut self, now: SimTime, outbox: &mut Outbox) -> Result<Call, EngineError> {
         let mut plan = self.spare_plans.pop().unwrap_or_default();
-        self.scheduler.schedule(&mut plan);
+        let turned_away = outbox.turned_away.len();
+        self.scheduler.schedule(now, &mut plan, outbox);
+        self.note_turned_away(turned_away, outbox);
         if plan.is_empty() {
             self.spare_plans.push(plan);
             return Ok(Call::Nothing);
@@ -279,10 +281,19 @@ impl Engine {
                 rows: plan.rows.clone(),
                 preempted: plan.preempted.clone(),
                 levels,
+                radix: self.scheduler.radix_standing().map(Box::new),
             });
         }
         self.in_flight.push_back(Flight { plan, span: PassSpan { start, end }, levels });
         Ok(Call::Planned)
+    }
+
+    /// Takes in whom the scheduler turned away since there were `before` of them.
+    fn note_turned_away(&mut self, before: usize, outbox: &mut Outbox) {
+        for (request, ..) in &mut outbox.turned_away[before..] {
+            request.engine = Some(self.id);
+            self.others -= u64::from(request.id.0 >= self.warm);
+        }
     }
 
     /// Completes the oldest pass in flight and says when that was.
@@ -294,7 +305,9 @@ impl Engine {
         let Standing { used_blocks, running, waiting } = flight.standing();
         let Flight { mut plan, span, .. } = flight;
         let finished_before = outbox.finished.len();
+        let turned_away = outbox.turned_away.len();
         self.scheduler.complete(&mut plan, span, outbox);
+        self.note_turned_away(turned_away, outbox);
         for record in &mut outbox.finished[finished_before..] {
             record.engine = self.id;
             note_request(&mut self.digest, record);
@@ -331,6 +344,7 @@ impl Engine {
                     .map(|record| (record.id, record.output_tokens))
                     .collect(),
                 levels: self.scheduler.levels(),
+                radix: self.scheduler.radix_standing().map(Box::new),
             });
         }
         self.spare_plans.push(plan);

@@ -16,9 +16,12 @@ pub(crate) mod frontend;
 pub(crate) mod notation;
 pub(crate) mod outbox;
 pub(crate) mod plan;
+pub(crate) mod sglang;
 pub(crate) mod vllm;
 
+use crate::base::ids::RequestId;
 use crate::base::record::Unserved;
+use crate::base::time::SimTime;
 use crate::timing::work::DecodeWork;
 
 use arena::Arrival;
@@ -32,8 +35,9 @@ pub(crate) trait Scheduler: Send {
     /// Hands a request over; it waits from now on.
     fn enqueue(&mut self, arrival: Arrival);
 
-    /// Plans the next pass into `plan`, which is empty when nothing can run now.
-    fn schedule(&mut self, plan: &mut PassPlan);
+    /// Plans the next pass into `plan`, which is empty when nothing can run now. Whoever is turned away
+    /// goes into the outbox.
+    fn schedule(&mut self, now: SimTime, plan: &mut PassPlan, outbox: &mut Outbox);
 
     /// Takes in what the pass of `plan` produced. Rows say afterwards what they emitted.
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox);
@@ -55,6 +59,11 @@ pub(crate) trait Scheduler: Send {
     /// Where things stand between two calls.
     fn levels(&self) -> Levels;
 
+    /// What a family without blocks has to say of its standing, for the log of decisions.
+    fn radix_standing(&self) -> Option<RadixStanding> {
+        None
+    }
+
     /// Requests handed over that have not finished, by id.
     fn unfinished(&self) -> Vec<Unserved>;
 
@@ -64,6 +73,16 @@ pub(crate) trait Scheduler: Send {
 
     /// What the scheduler looked at one by one so far.
     fn effort(&self) -> Effort;
+}
+
+/// How passes are computed. What comes out is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// Requests that decode in step are not touched until one of them ends.
+    #[default]
+    InStep,
+    /// Every request is planned and completed by itself in every pass: the reference.
+    OneByOne,
 }
 
 /// Where an engine stands between two calls.
@@ -79,6 +98,27 @@ pub(crate) struct Levels {
     pub(crate) usable_blocks: u32,
     /// Different block contents in the prefix cache.
     pub(crate) cached_contents: u32,
+}
+
+/// Where an engine with a radix cache stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RadixStanding {
+    /// Free tokens of the pool.
+    pub(crate) available_tokens: u32,
+    /// Cached tokens that nobody holds.
+    pub(crate) evictable_tokens: u32,
+    /// Cached tokens that somebody holds.
+    pub(crate) protected_tokens: u32,
+    /// Requests in the running batch.
+    pub(crate) running: u32,
+    /// The queue, front first; those that arrived since the last call are not in it.
+    pub(crate) queue: Vec<RequestId>,
+    /// Whether the latch that stops admission is set.
+    pub(crate) is_full: bool,
+    /// The new-token ratio.
+    pub(crate) new_token_ratio: f64,
+    /// Who lost their place to a better priority since the last pass; the others of a plan were retracted.
+    pub(crate) displaced: Vec<RequestId>,
 }
 
 /// How much was looked at one by one: what the cost of a run consists of.

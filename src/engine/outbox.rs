@@ -1,9 +1,9 @@
 //! What an engine has to tell: facts for the metrics, and for those who ask, every decision.
 
-use super::Levels;
 use super::plan::Row;
+use super::{Levels, RadixStanding};
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::record::{PassRecord, RequestRecord};
+use crate::base::record::{PassRecord, Rejection, RequestRecord, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 
 /// Entries of a kind that an outbox holds before its engine asks for it to be read.
@@ -18,6 +18,8 @@ pub(crate) struct Outbox {
     pub(crate) token_gaps: Vec<(SimDuration, u64)>,
     /// Requests that finished.
     pub(crate) finished: Vec<RequestRecord>,
+    /// Requests that an engine turned away, why, and when.
+    pub(crate) turned_away: Vec<(Unserved, Rejection, SimTime)>,
     /// Engines that run no request from some instant on, until their next pass, with the number of
     /// those that wait.
     pub(crate) idle: Vec<(EngineId, SimTime, u32)>,
@@ -28,7 +30,7 @@ pub(crate) struct Outbox {
 }
 
 /// One entry of the log of decisions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// A request was handed over.
     HandedOver(RequestId),
@@ -44,6 +46,8 @@ pub(crate) enum Decision {
         preempted: Vec<RequestId>,
         /// Where things stood after planning.
         levels: Levels,
+        /// More of that, from families that have more.
+        radix: Option<Box<RadixStanding>>,
     },
     /// A pass of a run of decodes was planned.
     PlannedInStep,
@@ -63,6 +67,8 @@ pub(crate) enum Decision {
         finished: Vec<(RequestId, u32)>,
         /// Where things stood afterwards.
         levels: Levels,
+        /// More of that, from families that have more.
+        radix: Option<Box<RadixStanding>>,
     },
 }
 
@@ -75,7 +81,7 @@ impl Outbox {
     /// Whether it should be read before more is told.
     pub(crate) fn is_full(&self) -> bool {
         self.passes.len().max(self.token_gaps.len()) >= ENTRIES_MAX
-            || (self.returns_ends && !self.finished.is_empty())
+            || (self.returns_ends && !(self.finished.is_empty() && self.turned_away.is_empty()))
     }
 
     /// A pass was completed.
@@ -106,6 +112,7 @@ impl Outbox {
         self.passes.clear();
         self.token_gaps.clear();
         self.finished.clear();
+        self.turned_away.clear();
         self.idle.clear();
         if let Some(log) = &mut self.log {
             log.clear();

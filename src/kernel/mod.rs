@@ -64,7 +64,7 @@ pub(crate) struct Ending {
     pub(crate) input: u64,
     /// Requests that finished.
     pub(crate) completed: u64,
-    /// Requests the front end refused.
+    /// Requests the front end or an engine refused.
     pub(crate) rejected: u64,
     /// Requests that entered an engine and cannot finish, by id.
     pub(crate) unfinished: Vec<Unserved>,
@@ -213,7 +213,10 @@ impl<'a> Kernel<'a> {
                 let id = EngineId(self.next_engine as u32);
                 self.next_engine = (self.next_engine + 1) % self.engines.len();
                 let counted = observer.is_counted(&request);
-                let arrival = Arrival { spec: request, max_tokens, queued: now, counted };
+                // Who has no end of its own before its limit is taken to have been sent that way.
+                let ignore_eos = request.output_tokens >= request.max_tokens;
+                let arrival =
+                    Arrival { spec: request, max_tokens, ignore_eos, queued: now, counted };
                 self.engines[id.index()].enqueue(arrival, now, &mut self.outbox);
                 self.rekey(id);
             }
@@ -241,10 +244,18 @@ impl<'a> Kernel<'a> {
             self.ending.end = self.ending.end.max(pass.end);
         }
         self.ending.completed += self.outbox.finished.len() as u64;
+        self.ending.rejected += self.outbox.turned_away.len() as u64;
+        for &(request, why, _) in &self.outbox.turned_away {
+            self.refused.add(u64::from(request.id.0) << 32 | why as u64);
+        }
         observer.told(&self.outbox)?;
-        if self.source.follows_ends() && !self.outbox.finished.is_empty() {
-            for record in &self.outbox.finished {
+        let Outbox { finished, turned_away, .. } = &self.outbox;
+        if self.source.follows_ends() && !(finished.is_empty() && turned_away.is_empty()) {
+            for record in finished {
                 self.source.ended(record.id, record.last_token);
+            }
+            for &(request, _, at) in turned_away {
+                self.source.ended(request.id, at);
             }
             self.announce()?;
         }

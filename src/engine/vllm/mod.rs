@@ -38,23 +38,13 @@ use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
-use super::{Effort, Levels, Scheduler};
+use super::{Advance, Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
 use lockstep::{Ending, LeftRows, Scratch};
 use queue::WaitingQueue;
 use steady::{Member, SteadySet};
 use waiting::StuckHead;
-
-/// How passes are computed. What comes out is the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Advance {
-    /// Requests that decode in step are not touched until one of them ends.
-    #[default]
-    InStep,
-    /// Every request is planned and completed by itself in every pass: the reference.
-    OneByOne,
-}
 
 /// One engine's scheduler, its requests and its KV.
 #[derive(Clone, Debug)]
@@ -236,7 +226,7 @@ impl Scheduler for Vllm {
         self.requests_touched += 1;
     }
 
-    fn schedule(&mut self, plan: &mut PassPlan) {
+    fn schedule(&mut self, _now: SimTime, plan: &mut PassPlan, _outbox: &mut Outbox) {
         plan.clear();
         plan.pass = self.planned_passes;
         if self.lockstep {
