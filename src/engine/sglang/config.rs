@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
-use crate::kv::radix::EvictionPolicy;
+pub(crate) use crate::kv::radix::EvictionPolicy;
 
 /// One SGLang engine. The names are those of SGLang's server arguments; what is absent follows from the
 /// model and the accelerator as in release 0.5.23.
