@@ -59,6 +59,7 @@ impl Sglang {
             flying_samples: 0,
             node: ROOT,
             cached_tokens: 0,
+            put_tokens: 0,
             looked_up: (0, 0),
             rank: PolicyRank::default(),
         }

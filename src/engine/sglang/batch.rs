@@ -70,6 +70,7 @@ impl Sglang {
             self.running.retain(|&slot| self.arena[slot].stage != Stage::Finished);
         }
         let arena = &mut self.arena;
+        self.dropped.retain(|&slot| arena[slot].stage == Stage::Running);
         self.ended.retain(|&slot| {
             let is_flying = arena[slot].flying_tokens > 0;
             if !is_flying {
@@ -109,7 +110,7 @@ impl Sglang {
         slots.extend(self.steady.members(&self.arena).map(|member| member.slot));
         slots.extend(self.chunked);
         slots.extend(self.last.iter().flat_map(|last| last.rows.iter().copied()));
-        slots.extend(self.lockstep.leaving());
+        slots.extend(&self.dropped);
         slots.sort_unstable();
         slots.dedup();
         slots.retain(|&slot| self.arena[slot].stage == Stage::Running);

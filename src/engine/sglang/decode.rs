@@ -122,6 +122,8 @@ impl Sglang {
             let priority = if by_priority { self.priority_key(slot) } else { 0 };
             (priority, Reverse(part.outputs), part.prompt_tokens)
         });
+        // The order of the survivors from now on (D5).
+        self.lockstep.number_behind(&mut self.arena, &batch);
         self.running = batch;
         let mut retracted = Vec::new();
         while self.running.len() > 1

@@ -85,11 +85,6 @@ impl Lockstep {
         }
     }
 
-    /// Requests that have left the set and wait for their last token.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = SlotId> + '_ {
-        self.ending.iter().filter(|ending| !ending.is_member).map(|ending| ending.member.slot)
-    }
-
     /// Whether nothing stands around the set.
     pub(super) fn has_only_members(&self) -> bool {
         self.is_on && self.ending.is_empty() && self.in_vain.is_empty() && self.left_rows.is_none()
@@ -144,14 +139,21 @@ impl Sglang {
     /// Whoever is sure to end with the pass in flight is not in the next decode; says how many (O4).
     pub(super) fn drop_ending(&mut self) -> u32 {
         let before = self.batch_len();
-        let Self { running, parts, .. } = self;
-        running.retain(|&slot| !ends_in_flight(&parts[slot.index()]));
+        let Self { running, parts, dropped, .. } = self;
+        running.retain(|&slot| {
+            let ends = ends_in_flight(&parts[slot.index()]);
+            if ends {
+                dropped.push(slot);
+            }
+            !ends
+        });
         for place in 0..self.lockstep.fresh.len() {
             let Member { order, slot } = self.lockstep.fresh[place];
             let request = &self.arena[slot];
             let is_member = request.order == order && request.steady_since != NOT_STEADY;
             if is_member && ends_in_flight(&self.parts[slot.index()]) {
                 self.leave_steady(slot);
+                self.dropped.push(slot);
             }
         }
         if self.planned_decodes > self.completed_decodes {
@@ -161,6 +163,7 @@ impl Sglang {
                 let is_member = part.total_outputs() < part.limit_tokens;
                 if !is_member {
                     self.leave_steady(member.slot);
+                    self.dropped.push(member.slot);
                 }
                 self.lockstep.ending.push(Ending { member, is_member });
             }

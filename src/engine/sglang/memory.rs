@@ -115,6 +115,7 @@ impl Memory {
         }
         part.node = ROOT;
         part.cached_tokens = 0;
+        part.put_tokens = 0;
     }
 
     /// Puts the first `tokens` tokens of a request into the cache; its hold moves to their end (R7).
@@ -127,6 +128,7 @@ impl Memory {
         cache.hold(found.node);
         part.node = found.node;
         part.cached_tokens = tokens - tokens % self.page_tokens;
+        part.put_tokens = part.cached_tokens;
     }
 
     /// Takes everything back from a request that has ended with `tokens` tokens allocated, of which the
@@ -164,7 +166,7 @@ fn put_in(
     priority: i32,
 ) -> Found {
     let priority = if by_priority { i64::from(priority) } else { 0 };
-    let known_tokens = part.cached_tokens;
+    let known_tokens = part.put_tokens;
     let mut sequence = PutIn { pieces: &part.pieces, tokens, priority, known_tokens };
     let found = cache.put_in(sequence);
     if tokens > part.prompt_tokens {

@@ -78,6 +78,8 @@ pub(crate) struct Sglang {
     last: Option<LastPrefill>,
     /// Requests of the running batch that have ended since the last call.
     ended_running: u32,
+    /// Requests that were left out of a decode because they are sure to end (O4).
+    dropped: Vec<SlotId>,
     /// Requests that have ended and whose slots are still mentioned somewhere.
     ended: Vec<SlotId>,
     new_token_ratio: f64,
@@ -123,6 +125,7 @@ impl Sglang {
             chunked: None,
             last: None,
             ended_running: 0,
+            dropped: Vec::new(),
             ended: Vec::new(),
             new_token_ratio: limits.ratio[0],
             rows_held: 0,

@@ -38,6 +38,8 @@ pub(super) struct Part {
     pub(super) node: u32,
     /// Tokens of its sequence whose KV is the cache's.
     pub(super) cached_tokens: u32,
+    /// Tokens that it has put into the cache itself since its admission (R9).
+    pub(super) put_tokens: u32,
     /// The length and the hit of its latest look-up (Q3).
     pub(super) looked_up: (u32, u32),
     /// What the policy found when it sorted: hit, node, whether an earlier one is like it (P4).

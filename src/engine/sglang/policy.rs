@@ -159,14 +159,17 @@ impl Sglang {
                 scheduler.processed_tokens - scheduler.parts[slot.index()].processed_before;
             waited as f64 / f64::from(scheduler.uncached(slot))
         };
+        // Ties, and the late among themselves, go by their ids as text.
         let mut queue = std::mem::take(&mut self.queue);
         queue.make_contiguous().sort_by(|&a, &b| {
             let late = |slot: SlotId| self.parts[slot.index()].rank.is_late;
             let id = |slot: SlotId| self.arena[slot].id.0.to_string();
-            late(a)
-                .cmp(&late(b))
-                .then(ratio(self, b).total_cmp(&ratio(self, a)))
-                .then_with(|| id(a).cmp(&id(b)))
+            let by_ratio = || ratio(self, b).total_cmp(&ratio(self, a));
+            let by_rank = match (late(a), late(b)) {
+                (false, false) => by_ratio(),
+                (is_late, is_other_late) => is_late.cmp(&is_other_late),
+            };
+            by_rank.then_with(|| id(a).cmp(&id(b)))
         });
         self.queue = queue;
     }
