@@ -5,37 +5,41 @@ use std::io::{self, Write};
 use super::Outcome;
 use super::args::ConformArgs;
 use super::error::CliError;
-use crate::conform::{Verdict, check, find_cases};
+use crate::conform::{Verdict, find_recordings};
 
 /// Replays every recorded case and compares it with its recording.
 pub(super) fn conform(args: &ConformArgs) -> Result<Outcome, CliError> {
-    let mut cases = Vec::new();
+    let mut recordings = Vec::new();
     for path in &args.paths {
-        cases.extend(find_cases(path)?);
+        recordings.extend(find_recordings(path)?);
     }
     let mut out = io::stdout().lock();
     let (mut same, mut different, mut not_covered) = (0, 0, 0);
-    for case in cases {
-        let shown = case.display();
-        match check(&case)? {
-            Verdict::Same { lines } => {
-                same += 1;
-                if !args.quiet {
-                    writeln!(out, "same         {shown} ({lines} lines)")?;
+    for recording in recordings {
+        for case in recording.cases()? {
+            match case.check()? {
+                Verdict::Same { lines } => {
+                    same += 1;
+                    if !args.quiet {
+                        writeln!(out, "same         {case} ({lines} lines)")?;
+                    }
                 }
-            }
-            Verdict::NotCovered { what } => {
-                not_covered += 1;
-                if !args.quiet {
-                    writeln!(out, "not covered  {shown} ({what})")?;
+                Verdict::NotCovered { what } => {
+                    not_covered += 1;
+                    if !args.quiet {
+                        writeln!(out, "not covered  {case} ({what})")?;
+                    }
                 }
-            }
-            Verdict::Different { line, expected, found } => {
-                different += 1;
-                writeln!(out, "different    {shown}, line {line} of the recording")?;
-                let ended = "(it has ended)";
-                writeln!(out, "    expected {}", expected.as_deref().unwrap_or(ended))?;
-                writeln!(out, "    found    {}", found.as_deref().unwrap_or(ended))?;
+                Verdict::Different { line, expected, found, keys } => {
+                    different += 1;
+                    let ended = "(it has ended)";
+                    writeln!(out, "different    {case}, line {line} of the recording")?;
+                    writeln!(out, "    expected {}", expected.as_deref().unwrap_or(ended))?;
+                    writeln!(out, "    found    {}", found.as_deref().unwrap_or(ended))?;
+                    if !keys.is_empty() {
+                        writeln!(out, "    in       {}", keys.join(", "))?;
+                    }
+                }
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Why a recorded case could not be used.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::base::config::ConfigError;
 use crate::kernel::error::RunError;
 
 /// A recording that cannot be read or replayed.
@@ -27,32 +28,48 @@ pub enum ConformError {
         /// What is wrong with it.
         found: String,
     },
-    /// A path names neither a case nor a folder with cases.
-    #[error("{}: no recorded case here, expected NAME.case.json.gz beside NAME.expect.jsonl.gz", path.display())]
+    /// A path names neither a recording nor a folder with recordings.
+    #[error(
+        "{}: no recorded case here, expected NAME.case.json.gz beside NAME.expect.jsonl.gz (vLLM), \
+         or NAME.jsonl.gz that begins with an `input` line (SGLang)",
+        path.display()
+    )]
     NoCase {
         /// Which path.
         path: PathBuf,
     },
     /// The case describes an engine that cannot be built.
-    #[error("{}: {cause}", path.display())]
+    #[error("{}:{line}: {cause}", path.display())]
     Config {
         /// Which file.
         path: PathBuf,
+        /// The line of the case in it, from 1.
+        line: usize,
         /// Why.
-        cause: crate::base::config::ConfigError,
+        cause: ConfigError,
     },
     /// The replay stopped.
-    #[error("{}: {cause}", path.display())]
+    #[error("{}:{line}: {cause}", path.display())]
     Run {
         /// Which file.
         path: PathBuf,
+        /// The line of the case in it, from 1.
+        line: usize,
         /// Why.
         cause: RunError,
     },
 }
 
 impl ConformError {
-    pub(crate) fn run(path: &std::path::Path, cause: impl Into<RunError>) -> Self {
-        Self::Run { path: path.to_owned(), cause: cause.into() }
+    pub(super) fn malformed(path: &Path, line: usize, found: String) -> Self {
+        Self::Malformed { path: path.to_owned(), line, found }
+    }
+
+    pub(super) fn config(path: &Path, line: usize, cause: ConfigError) -> Self {
+        Self::Config { path: path.to_owned(), line, cause }
+    }
+
+    pub(super) fn run(path: &Path, line: usize, cause: impl Into<RunError>) -> Self {
+        Self::Run { path: path.to_owned(), line, cause: cause.into() }
     }
 }

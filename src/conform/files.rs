@@ -1,94 +1,87 @@
-//! Finding and reading recorded cases.
+//! Reading files, plain or compressed, and the lines in them.
 
-use std::fs;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::case::Case;
 use super::error::ConformError;
-use super::lines::Line;
 
-const CASE_ENDINGS: [&str; 2] = [".case.json.gz", ".case.json"];
-
-/// The case files that `path` names: itself, or all below it, in order of name.
-///
-/// # Errors
-/// A folder that cannot be read, or no case.
-pub fn find_cases(path: &Path) -> Result<Vec<PathBuf>, ConformError> {
-    let mut cases = Vec::new();
-    collect(path, &mut cases)?;
-    if cases.is_empty() {
-        return Err(ConformError::NoCase { path: path.to_owned() });
-    }
-    cases.sort();
-    Ok(cases)
+/// A line of a file, with its number from 1.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered<L> {
+    pub(super) number: usize,
+    pub(super) line: L,
 }
 
-fn collect(path: &Path, cases: &mut Vec<PathBuf>) -> Result<(), ConformError> {
+/// The bytes of a file, unpacked if they are packed; that is told by the first two.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
+    read_up_to(path, u64::MAX)
+}
+
+/// The first `bytes` of that.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read_up_to(path: &Path, bytes: u64) -> Result<Vec<u8>, ConformError> {
+    let failed = |source: io::Error| ConformError::Io { path: path.to_owned(), source };
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let is_packed = file.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]);
+    let mut unpacked: Box<dyn Read> =
+        if is_packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let mut read = Vec::new();
+    unpacked.by_ref().take(bytes).read_to_end(&mut read).map_err(failed)?;
+    Ok(read)
+}
+
+/// The lines of `text`, whose first has the number `first`; empty ones are left out.
+pub(super) fn lines(text: &[u8], first: usize) -> impl Iterator<Item = Numbered<&[u8]>> {
+    let lines = text.split(|&byte| byte == b'\n').zip(first..);
+    let lines = lines.filter(|(line, _)| !line.trim_ascii().is_empty());
+    lines.map(|(line, number)| Numbered { number, line })
+}
+
+/// The lines of `text` as `parse` reads them; `path` is where they stand.
+///
+/// # Errors
+/// What `parse` says of a line.
+pub(super) fn parse_lines<L>(
+    path: &Path,
+    text: &[u8],
+    first: usize,
+    parse: impl Fn(&[u8]) -> Result<L, String>,
+) -> Result<Vec<Numbered<L>>, ConformError> {
+    lines(text, first)
+        .map(|Numbered { number, line }| match parse(line) {
+            Ok(line) => Ok(Numbered { number, line }),
+            Err(found) => Err(ConformError::malformed(path, number, found)),
+        })
+        .collect()
+}
+
+/// All files at or below `path`, in order of name.
+///
+/// # Errors
+/// A folder that cannot be read, or nothing there.
+pub(super) fn files_below(path: &Path) -> Result<Vec<PathBuf>, ConformError> {
+    let mut files = Vec::new();
+    collect(path, &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ConformError> {
     let failed = |source| ConformError::Io { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(failed)?.is_dir() {
-        if stem(path).is_some() {
-            cases.push(path.to_owned());
-        }
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        files.push(path.to_owned());
         return Ok(());
     }
-    for entry in fs::read_dir(path).map_err(failed)? {
-        collect(&entry.map_err(failed)?.path(), cases)?;
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        collect(&entry.map_err(failed)?.path(), files)?;
     }
     Ok(())
-}
-
-/// The path of a case file without its ending.
-fn stem(path: &Path) -> Option<&str> {
-    let text = path.to_str()?;
-    CASE_ENDINGS.iter().find_map(|ending| text.strip_suffix(ending))
-}
-
-/// Reads a case.
-///
-/// # Errors
-/// An unreadable file, or content that is no case.
-pub(crate) fn read_case(path: &Path) -> Result<Case, ConformError> {
-    let bytes = read(path)?;
-    Case::from_json(&bytes).map_err(|found| ConformError::Malformed {
-        path: path.to_owned(),
-        line: 1,
-        found,
-    })
-}
-
-/// Reads the recording that belongs to the case at `path`.
-///
-/// # Errors
-/// An unreadable file, or a line that is none of a recording.
-pub(crate) fn read_recording(path: &Path) -> Result<Vec<Line>, ConformError> {
-    let stem = stem(path).ok_or_else(|| ConformError::NoCase { path: path.to_owned() })?;
-    let gzipped = PathBuf::from(format!("{stem}.expect.jsonl.gz"));
-    let path = if gzipped.exists() { gzipped } else { format!("{stem}.expect.jsonl").into() };
-    let bytes = read(&path)?;
-    let mut lines = Vec::new();
-    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        if line.is_empty() {
-            continue;
-        }
-        lines.push(serde_json::from_slice(line).map_err(|e| ConformError::Malformed {
-            path: path.clone(),
-            line: index + 1,
-            found: e.to_string(),
-        })?);
-    }
-    Ok(lines)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
-    let failed = |source: io::Error| ConformError::Io { path: path.to_owned(), source };
-    let raw = fs::read(path).map_err(failed)?;
-    if !raw.starts_with(&[0x1f, 0x8b]) {
-        return Ok(raw);
-    }
-    let mut bytes = Vec::new();
-    MultiGzDecoder::new(raw.as_slice()).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }

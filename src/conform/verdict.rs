@@ -1,14 +1,9 @@
-//! Comparing what was recorded with what our engine does.
+//! What a comparison came to.
 
-use std::path::Path;
+use serde::Serialize;
+use serde_json::Value;
 
-use super::case::Case;
-use super::error::ConformError;
-use super::files::{read_case, read_recording};
-use super::lines::{Head, Line, Resolved};
-use super::replay::replay;
-use crate::engine::Advance;
-use crate::engine::vllm::config::Limits;
+use super::files::Numbered;
 
 /// What came of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,99 +21,73 @@ pub enum Verdict {
     },
     /// A line differs.
     Different {
-        /// The line of the recording, from 1.
+        /// The line of the recording's file, from 1.
         line: usize,
         /// What was recorded there; nothing if we go on where the recording has ended.
         expected: Option<String>,
         /// What our engine does; nothing if it has ended where the recording goes on.
         found: Option<String>,
+        /// The keys whose values differ, those of objects as `outer.inner`.
+        keys: Vec<String>,
     },
 }
 
-/// Replays the case at `path`, request by request, and compares every line with its recording; then
-/// in step, and compares what became of each request.
-///
-/// # Errors
-/// The case or its recording cannot be used.
-pub fn check(path: &Path) -> Result<Verdict, ConformError> {
-    let case = read_case(path)?;
-    if case.is_speculative() {
-        return Ok(Verdict::NotCovered { what: "speculative decoding" });
-    }
-    let expected = read_recording(path)?;
-    let replayed = replay(&case, Advance::OneByOne, path)?;
-    let found = std::iter::once(head(&case, expected.first(), path)?).chain(replayed);
-    match compare(&expected, found) {
-        Verdict::Same { lines } => {
-            let in_step = replay(&case, Advance::InStep, path)?;
-            Ok(compare_ends(&expected, &in_step).unwrap_or(Verdict::Same { lines }))
+impl Verdict {
+    /// That line `line` differs.
+    pub(super) fn different<L: Serialize>(
+        line: usize,
+        expected: Option<&L>,
+        found: Option<&L>,
+    ) -> Self {
+        let value = |line| serde_json::to_value(line).expect("a line is plain data");
+        let mut keys = Vec::new();
+        if let (Some(expected), Some(found)) = (expected, found) {
+            differing_keys(&value(expected), &value(found), "", &mut keys);
         }
-        different => Ok(different),
+        let json = |line| serde_json::to_string(line).expect("a line is plain data");
+        Self::Different { line, expected: expected.map(json), found: found.map(json), keys }
+    }
+
+    /// The same, found when requests that decode in step were not touched one by one.
+    #[must_use]
+    pub(super) fn in_step(mut self) -> Self {
+        if let Self::Different { found: Some(found), .. } = &mut self {
+            found.push_str(" (in step)");
+        }
+        self
     }
 }
 
-/// How the last lines differ. Output of requests that did not finish is not compared: in step, it
-/// is counted when a request ends.
-fn compare_ends(expected: &[Line], found: &[Line]) -> Option<Verdict> {
-    let ends = [expected.last(), found.last()].map(|line| {
-        let mut line = line.cloned();
-        if let Some(Line::End(end)) = &mut line {
-            let unfinished = end.requests.iter_mut().filter(|request| request.fin.is_none());
-            unfinished.for_each(|request| request.out = 0);
+/// Where two values differ, by key and, of objects in them, by theirs.
+fn differing_keys(expected: &Value, found: &Value, outer: &str, keys: &mut Vec<String>) {
+    let (Some(expected), Some(found)) = (expected.as_object(), found.as_object()) else { return };
+    let added = found.keys().filter(|key| !expected.contains_key(*key));
+    for key in expected.keys().chain(added) {
+        match (expected.get(key), found.get(key)) {
+            (ours, theirs) if ours == theirs => {}
+            (Some(ours @ Value::Object(_)), Some(theirs @ Value::Object(_))) => {
+                differing_keys(ours, theirs, &format!("{outer}{key}."), keys);
+            }
+            _ => keys.push(format!("{outer}{key}")),
         }
-        line
-    });
-    let [expected_end, found_end] = &ends;
-    (expected_end != found_end).then(|| Verdict::Different {
-        line: expected.len(),
-        expected: expected_end.as_ref().map(json),
-        found: found_end.as_ref().map(|line| format!("{} (in step)", json(line))),
-    })
+    }
 }
 
-/// Our head line: the recorded one with our derived settings in it.
-fn head(case: &Case, recorded: Option<&Line>, path: &Path) -> Result<Line, ConformError> {
-    let Some(Line::Head(head)) = recorded else {
-        let found = format!("{} does not begin with a head line", case.name);
-        return Err(ConformError::Malformed { path: path.to_owned(), line: 1, found });
-    };
-    let config = case
-        .engine_config()
-        .with_defaults()
-        .map_err(|cause| ConformError::Config { path: path.to_owned(), cause })?;
-    let limits = Limits::of(&config);
-    let resolved = Resolved {
-        max_num_scheduled_tokens: limits.scheduled_tokens,
-        max_num_active_seqs: limits.active_max,
-        watermark_blocks: limits.watermark_blocks,
-        usable_blocks: config.usable_blocks(),
-        max_concurrent_batches: if limits.asynchronous { 2 } else { 1 },
-    };
-    Ok(Line::Head(Head { resolved, ..head.clone() }))
-}
-
-fn compare(expected: &[Line], found: impl IntoIterator<Item = Line>) -> Verdict {
+/// Compares lines one by one, up to the first that differs.
+pub(super) fn compare<L: PartialEq + Serialize>(
+    expected: &[Numbered<L>],
+    found: impl IntoIterator<Item = L>,
+) -> Verdict {
     let mut found = found.into_iter();
-    for (index, line) in expected.iter().enumerate() {
+    for Numbered { number, line } in expected {
         let ours = found.next();
         if ours.as_ref() != Some(line) {
-            return Verdict::Different {
-                line: index + 1,
-                expected: Some(json(line)),
-                found: ours.as_ref().map(json),
-            };
+            return Verdict::different(*number, Some(line), ours.as_ref());
         }
     }
+    let after = expected.last().map_or(1, |last| last.number + 1);
     match found.next() {
-        Some(ours) => Verdict::Different {
-            line: expected.len() + 1,
-            expected: None,
-            found: Some(json(&ours)),
-        },
+        Some(ours) => Verdict::different(after, None, Some(&ours)),
         None => Verdict::Same { lines: expected.len() },
     }
-}
-
-fn json(line: &Line) -> String {
-    serde_json::to_string(line).expect("a line is plain data")
 }

@@ -1,7 +1,7 @@
 //! The requests an engine knows: one recycled slot each, so memory follows the active requests.
 
-use crate::base::ids::{RequestId, SlotId};
-use crate::base::record::{Finish, TtftParts, Unserved};
+use crate::base::ids::{EngineId, RequestId, SlotId};
+use crate::base::record::{Finish, RequestRecord, TtftParts, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::workload::request::RequestSpec;
 
@@ -130,6 +130,28 @@ impl Request {
         let limit =
             if self.output_tokens < self.max_tokens { self.output_tokens } else { self.max_tokens };
         if limit < room { limit } else { room }
+    }
+
+    /// What is known of a request at its end. The engine that served it is filled in by its driver.
+    pub(crate) fn record(&self, finish: Finish) -> RequestRecord {
+        let seen = "a finished request was scheduled and has tokens";
+        RequestRecord {
+            id: self.id,
+            line: self.line,
+            engine: EngineId(0),
+            arrival: self.arrival,
+            first_scheduled: self.first_scheduled.expect(seen),
+            first_token: self.first_token.expect(seen),
+            last_token: self.last_token,
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.generated_tokens(),
+            cached_tokens: self.cached_tokens,
+            preemptions: self.preemptions,
+            ttft: self.ttft,
+            finish,
+            priority: self.priority,
+            class: self.class,
+        }
     }
 
     /// What is to be said of it if the run ends now.

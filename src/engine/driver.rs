@@ -12,7 +12,7 @@ use super::error::EngineError;
 use super::notation::Notation;
 use super::outbox::{Decision, Outbox};
 use super::plan::{PassPlan, PassSpan};
-use super::{Effort, Levels, Scheduler};
+use super::{Effort, Levels, RadixStanding, Scheduler};
 use crate::base::digest::Digest;
 use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
@@ -278,6 +278,7 @@ impl Engine {
             log.push(Decision::Planned {
                 engine: self.id,
                 now,
+                span: PassSpan { start, end },
                 rows: plan.rows.clone(),
                 preempted: plan.preempted.clone(),
                 levels,
@@ -290,7 +291,10 @@ impl Engine {
 
     /// Takes in whom the scheduler turned away since there were `before` of them.
     fn note_turned_away(&mut self, before: usize, outbox: &mut Outbox) {
-        for (request, ..) in &mut outbox.turned_away[before..] {
+        for (request, why, now) in &mut outbox.turned_away[before..] {
+            if let Some(log) = &mut outbox.log {
+                log.push(Decision::TurnedAway { request: request.id, why: *why, now: *now });
+            }
             request.engine = Some(self.id);
             self.others -= u64::from(request.id.0 >= self.warm);
         }
@@ -369,6 +373,11 @@ impl Engine {
     /// Where the engine stands.
     pub(crate) fn levels(&self) -> Levels {
         self.scheduler.levels()
+    }
+
+    /// Where an engine with a radix cache stands.
+    pub(crate) fn radix_standing(&self) -> Option<RadixStanding> {
+        self.scheduler.radix_standing()
     }
 
     /// The blocks, their labels and their order in the free queue, as text.

@@ -17,6 +17,7 @@ pub(crate) mod notation;
 pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod sglang;
+pub(crate) mod steady;
 pub(crate) mod vllm;
 
 use crate::base::ids::RequestId;

@@ -1,6 +1,6 @@
 //! What an engine has to tell: facts for the metrics, and for those who ask, every decision.
 
-use super::plan::Row;
+use super::plan::{PassSpan, Row};
 use super::{Levels, RadixStanding};
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, Rejection, RequestRecord, Unserved};
@@ -34,12 +34,24 @@ pub(crate) struct Outbox {
 pub(crate) enum Decision {
     /// A request was handed over.
     HandedOver(RequestId),
+    /// A request was turned away: before the pass that is planned next, or with the one that is completed
+    /// next.
+    TurnedAway {
+        /// Which.
+        request: RequestId,
+        /// Why.
+        why: Rejection,
+        /// When.
+        now: SimTime,
+    },
     /// A pass was planned, or somebody was preempted while planning.
     Planned {
         /// Whose pass.
         engine: EngineId,
         /// When it was planned.
         now: SimTime,
+        /// When it runs.
+        span: PassSpan,
         /// The pass.
         rows: Vec<Row>,
         /// Who was preempted.

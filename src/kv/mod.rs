@@ -8,3 +8,4 @@
 pub(crate) mod blocks;
 pub(crate) mod content;
 pub(crate) mod pool;
+pub(crate) mod radix;

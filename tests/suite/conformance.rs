@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
-use servesim::conform::{Verdict, check, find_cases};
+use servesim::conform::{Verdict, find_recordings};
 
 use crate::support::{Folder, lines_of, repository, servesim, shared};
 
@@ -19,9 +19,24 @@ fn name(path: &Path) -> String {
     name.strip_suffix(".case.json.gz").unwrap().to_owned()
 }
 
+/// The vLLM cases in a folder of the repository or at a path.
+fn find_cases(path: &Path) -> Vec<PathBuf> {
+    let recordings = find_recordings(path).unwrap();
+    recordings.iter().map(|recording| recording.path().to_owned()).collect()
+}
+
+/// What the one case of a file came to.
+fn check(path: &Path) -> Verdict {
+    let recordings = find_recordings(path).unwrap();
+    let [recording] = recordings.as_slice() else { panic!("{recordings:?}") };
+    let cases = recording.cases().unwrap();
+    let [case] = cases.as_slice() else { panic!("{cases:?}") };
+    case.check().unwrap()
+}
+
 /// What each case came to, by name. A difference fails at once, with the first line that differs.
 fn verdicts(cases: &[PathBuf]) -> BTreeMap<String, Verdict> {
-    let verdict = |case: &PathBuf| (name(case), check(case).unwrap());
+    let verdict = |case: &PathBuf| (name(case), check(case));
     let verdicts: BTreeMap<_, _> = cases.iter().map(verdict).collect();
     for (name, verdict) in &verdicts {
         assert!(!matches!(verdict, Verdict::Different { .. }), "{name}: {verdict:#?}");
@@ -67,14 +82,14 @@ fn assert_conform(cases: &[PathBuf]) -> (usize, usize) {
 
 #[test]
 fn the_selection_conforms() {
-    let cases = find_cases(&repository(SELECTION)).unwrap();
+    let cases = find_cases(&repository(SELECTION));
     assert_eq!(assert_conform(&cases), (57, 3));
 }
 
 #[test]
 fn the_selection_has_every_group_and_every_edge_without_speculation() {
     let names: Vec<String> =
-        find_cases(&repository(SELECTION)).unwrap().iter().map(|case| name(case)).collect();
+        find_cases(&repository(SELECTION)).iter().map(|case| name(case)).collect();
     for group in 1..=17 {
         assert!(names.iter().any(|name| name.starts_with(&format!("{group:02}-"))), "{group}");
     }
@@ -90,7 +105,7 @@ fn the_selection_has_every_group_and_every_edge_without_speculation() {
 #[test]
 fn everything_that_was_recorded_conforms() {
     let Some(folder) = shared("conformance/vllm") else { return };
-    let (same, not_covered) = assert_conform(&find_cases(&folder).unwrap());
+    let (same, not_covered) = assert_conform(&find_cases(&folder));
     // The index has a line per case, and a header.
     let index = fs::read_to_string(folder.join("INDEX.tsv")).unwrap();
     assert_eq!(same + not_covered, index.lines().count() - 1);
@@ -141,7 +156,7 @@ impl Doctored {
     fn check(&self, lines: &[Value]) -> Verdict {
         let text = lines_of(lines);
         self.folder.write("x.expect.jsonl", text);
-        check(&self.folder.path("x.case.json")).unwrap()
+        check(&self.folder.path("x.case.json"))
     }
 
     /// The line (from 1) that differs once the value at `pointer` of line `at` (from 0) is `value`.
@@ -252,7 +267,7 @@ fn a_line_too_many_or_too_few_is_found_where_it_is() {
     let all = &doctored.lines;
     assert_eq!(doctored.check(all), Verdict::Same { lines: all.len() });
     let line_of = |lines: &[Value]| match doctored.check(lines) {
-        Verdict::Different { line, expected, found } => (line, expected.is_some(), found.is_some()),
+        Verdict::Different { line, expected, found, .. } => (line, expected.is_some(), found.is_some()),
         verdict => panic!("{verdict:?}"),
     };
     // The recording ends, we go on; and the other way round.
@@ -291,7 +306,9 @@ fn the_command_fails_on_a_difference_and_shows_the_line() {
         assert!(shown[1].contains(&format!("\"{name}\":{}", was + 1)), "{}", shown[1]);
         assert!(shown[2].starts_with("    found    {\"k\":"), "{}", shown[2]);
         assert!(shown[2].contains(&format!("\"{name}\":{was}")), "{}", shown[2]);
-        assert_eq!(shown[3..], ["0 same, 1 different, 0 not yet covered"]);
+        let path = field[1..].replace('/', ".");
+        assert_eq!(shown[3], format!("    in       {path}"));
+        assert_eq!(shown[4..], ["0 same, 1 different, 0 not yet covered"]);
     }
 }
 

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+pub(crate) use crate::kv::radix::EvictionPolicy;
 
 use self::defaults::Device;
 
@@ -92,26 +93,6 @@ pub(crate) enum SchedulePolicy {
     Hrrn,
     /// Shortest uncached prompt first.
     ShortestPrefillFirst,
-}
-
-/// The order in which cached KV goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EvictionPolicy {
-    /// Least recently used first.
-    Lru,
-    /// Least often used first.
-    Lfu,
-    /// What was used once first, then least recently used.
-    Slru,
-    /// Oldest first.
-    Fifo,
-    /// Most recently used first.
-    Mru,
-    /// Newest first.
-    Filo,
-    /// Lowest priority first.
-    Priority,
 }
 
 /// The order in which running requests lose their KV.

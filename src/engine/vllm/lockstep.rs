@@ -1,4 +1,4 @@
-//! Passes that do not touch the requests that decode in step (see [`super::steady`]).
+//! Passes that do not touch the requests that decode in step (see [`crate::engine::steady`]).
 //!
 //! Before a pass is planned, requests that have settled into decoding join the set. If the pass
 //! can give every member its token, and a block where it needs one, the others are served around
@@ -9,12 +9,12 @@
 //! A set that dissolves while a pass with it is in flight leaves that pass's rows behind, so that
 //! its output can be taken in request by request too.
 
-use super::steady::Member;
 use super::{Call, Vllm};
 use crate::base::ids::SlotId;
 use crate::engine::arena::NOT_STEADY;
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{Entry, PassPlan, PassSpan, Row};
+use crate::engine::steady::Member;
 
 /// A member whose last token comes with the pass in flight.
 #[derive(Clone, Copy, Debug)]

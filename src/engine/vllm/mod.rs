@@ -23,7 +23,6 @@ mod output;
 mod preempt;
 mod queue;
 mod running;
-mod steady;
 mod waiting;
 
 use crate::base::ids::SlotId;
@@ -38,12 +37,12 @@ use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
+use super::steady::{Member, SteadySet};
 use super::{Advance, Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
 use lockstep::{Ending, LeftRows, Scratch};
 use queue::WaitingQueue;
-use steady::{Member, SteadySet};
 use waiting::StuckHead;
 
 /// One engine's scheduler, its requests and its KV.

@@ -1,9 +1,9 @@
 //! Taking in what a pass produced (R16 to R19, R72 to R76).
 
 use super::Vllm;
-use crate::base::ids::{EngineId, SlotId};
-use crate::base::record::{Finish, RequestRecord};
-use crate::engine::arena::{Request, Stage};
+use crate::base::ids::SlotId;
+use crate::base::record::Finish;
+use crate::engine::arena::Stage;
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{PassSpan, Row};
 
@@ -97,7 +97,7 @@ impl Vllm {
             self.waiting.remove(slot, request);
         }
         request.stage = Stage::Finished;
-        outbox.finished.push(record(request, finish));
+        outbox.finished.push(request.record(finish));
     }
 
     /// Gives the slot of a finished request back once no pass in flight mentions it.
@@ -105,27 +105,5 @@ impl Vllm {
         if self.arena[slot].flying_tokens == 0 {
             self.arena.remove(slot);
         }
-    }
-}
-
-/// What is known of a request at its end. The engine that served it is filled in by its driver.
-fn record(request: &Request, finish: Finish) -> RequestRecord {
-    let seen = "a finished request was scheduled and has tokens";
-    RequestRecord {
-        id: request.id,
-        line: request.line,
-        engine: EngineId(0),
-        arrival: request.arrival,
-        first_scheduled: request.first_scheduled.expect(seen),
-        first_token: request.first_token.expect(seen),
-        last_token: request.last_token,
-        prompt_tokens: request.prompt_tokens,
-        output_tokens: request.generated_tokens(),
-        cached_tokens: request.cached_tokens,
-        preemptions: request.preemptions,
-        ttft: request.ttft,
-        finish,
-        priority: request.priority,
-        class: request.class,
     }
 }

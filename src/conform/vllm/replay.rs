@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::case::{Case, Entrants};
-use super::error::ConformError;
 use super::lines::{EndReason, Line};
 use super::transcript::Transcript;
 use crate::base::ids::EngineId;
 use crate::base::record::Rejection;
 use crate::base::time::{SimDuration, SimTime};
+use crate::conform::error::ConformError;
 use crate::engine::Advance;
 use crate::engine::arena::Arrival;
 use crate::engine::driver::{Call, Engine};
@@ -42,17 +42,13 @@ pub(crate) fn replay(
     let config = case
         .engine_config()
         .with_defaults()
-        .map_err(|cause| ConformError::Config { path: path.to_owned(), cause })?;
+        .map_err(|cause| ConformError::config(path, 1, cause))?;
     let engine = engine_for(case, &config, advance);
-    let entrants = case.entrants().map_err(|found| ConformError::Malformed {
-        path: path.to_owned(),
-        line: 1,
-        found,
-    })?;
+    let entrants = case.entrants().map_err(|found| ConformError::malformed(path, 1, found))?;
     let transcript = Transcript::new(case.requests());
     match entrants {
         Entrants::ByCall(entrants) => by_call(case, engine, &entrants, transcript)
-            .map_err(|cause| ConformError::run(path, cause)),
+            .map_err(|cause| ConformError::run(path, 1, cause)),
         Entrants::ByTime(entrants) => by_time(engine, entrants, transcript, path),
     }
 }
@@ -125,7 +121,7 @@ fn by_time(
     let mut engines = [engine];
     let kernel =
         Kernel::new(&mut source, &mut engines, FrontEnd::Bypassed, SimDuration::ZERO).with_log();
-    let ending = kernel.run(&mut scribe).map_err(|cause| ConformError::run(path, cause))?;
+    let ending = kernel.run(&mut scribe).map_err(|cause| ConformError::run(path, 1, cause))?;
     let reason = if ending.unfinished.is_empty() { EndReason::Done } else { EndReason::Stalled };
     let mut transcript = scribe.transcript;
     transcript.end(reason, ending.end, engines[0].levels().free_blocks);

@@ -4,7 +4,7 @@
 //! their number and their KV; which of them need a block, or fill one, in a given pass follows
 //! from the pass's number modulo the block size; and whose last token a pass brings follows from
 //! when they joined. A member's own counters stand still while it is in the set, and are brought
-//! up to date when it leaves ([`super::lockstep`]).
+//! up to date when it leaves (`vllm::lockstep`).
 //!
 //! Passes are numbered from 0 in the order in which they are planned. An entry for a request that
 //! has left stays where it is until somebody passes by: `order` tells it from a living one.
@@ -12,16 +12,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::arena::{Arena, NOT_STEADY};
 use crate::base::ids::SlotId;
-use crate::engine::arena::{Arena, NOT_STEADY};
 
 /// A request by its place in the order of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Member {
+pub(crate) struct Member {
     /// Its number among all admissions.
-    pub(super) order: u64,
+    pub(crate) order: u64,
     /// Its place in the arena.
-    pub(super) slot: SlotId,
+    pub(crate) slot: SlotId,
 }
 
 impl Member {
@@ -33,11 +33,11 @@ impl Member {
 
 /// The pass that brings a request's last token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct End {
+pub(crate) struct End {
     /// Number of that pass.
-    pub(super) pass: u64,
+    pub(crate) pass: u64,
     /// Whose.
-    pub(super) member: Member,
+    pub(crate) member: Member,
 }
 
 /// A member by how far its KV is ahead of the number of the pass, which never changes.
@@ -71,15 +71,15 @@ struct Bucket {
 
 /// The requests that decode in step.
 #[derive(Clone, Debug)]
-pub(super) struct SteadySet {
+pub(crate) struct SteadySet {
     /// How many there are.
-    pub(super) size: u32,
+    pub(crate) size: u32,
     /// How many of them belong to the statistics.
-    pub(super) counted: u32,
+    pub(crate) counted: u32,
     /// Tokens with KV before the next pass, over all of them.
-    pub(super) kv_tokens: u64,
+    pub(crate) kv_tokens: u64,
     /// No member was admitted after this one.
-    pub(super) last_order: u64,
+    pub(crate) last_order: u64,
     /// By the numbers, modulo the block size, of the passes in which members need a block.
     buckets: Vec<Bucket>,
     ends: BinaryHeap<Reverse<End>>,
@@ -88,7 +88,7 @@ pub(super) struct SteadySet {
 
 impl SteadySet {
     /// An empty set, for blocks of `block_tokens` tokens.
-    pub(super) fn new(block_tokens: u32) -> Self {
+    pub(crate) fn new(block_tokens: u32) -> Self {
         Self {
             size: 0,
             counted: 0,
@@ -108,7 +108,7 @@ impl SteadySet {
     }
 
     /// A request with `computed_tokens` tokens joins at pass `pass`; `end` brings its last token.
-    pub(super) fn join(
+    pub(crate) fn join(
         &mut self,
         member: Member,
         computed_tokens: u32,
@@ -134,7 +134,7 @@ impl SteadySet {
     }
 
     /// A member leaves that has `computed_tokens` tokens before pass `pass`.
-    pub(super) fn leave(&mut self, computed_tokens: u32, counted: bool, pass: u64, arena: &Arena) {
+    pub(crate) fn leave(&mut self, computed_tokens: u32, counted: bool, pass: u64, arena: &Arena) {
         self.size -= 1;
         self.counted -= u32::from(counted);
         self.kv_tokens -= u64::from(computed_tokens);
@@ -147,12 +147,12 @@ impl SteadySet {
     }
 
     /// Every member computes a token.
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.kv_tokens += u64::from(self.size);
     }
 
     /// The longest KV of a member before pass `pass`; 0 without members.
-    pub(super) fn longest_kv_tokens(&mut self, pass: u64, arena: &Arena) -> u32 {
+    pub(crate) fn longest_kv_tokens(&mut self, pass: u64, arena: &Arena) -> u32 {
         while let Some(&lead) = self.leads.peek() {
             if lead.is_valid(arena) {
                 return (lead.ahead + pass.cast_signed()) as u32;
@@ -163,13 +163,13 @@ impl SteadySet {
     }
 
     /// How many members need a block in pass `pass`.
-    pub(super) fn blocks_needed(&self, pass: u64) -> u32 {
+    pub(crate) fn blocks_needed(&self, pass: u64) -> u32 {
         self.buckets[(pass % self.buckets.len() as u64) as usize].alive
     }
 
     /// The members that need a block in pass `pass`, in order of admission: those that have filled
     /// their blocks with the pass before.
-    pub(super) fn needing_blocks<'a>(
+    pub(crate) fn needing_blocks<'a>(
         &'a self,
         pass: u64,
         arena: &'a Arena,
@@ -179,7 +179,7 @@ impl SteadySet {
     }
 
     /// The pass that brings the first last token of a member.
-    pub(super) fn first_end(&mut self, arena: &Arena) -> Option<u64> {
+    pub(crate) fn first_end(&mut self, arena: &Arena) -> Option<u64> {
         while let Some(&Reverse(end)) = self.ends.peek() {
             if end.member.is_alive(arena) {
                 return Some(end.pass);
@@ -190,7 +190,7 @@ impl SteadySet {
     }
 
     /// Takes out the next member whose last token comes with pass `pass`, in order of admission.
-    pub(super) fn pop_end(&mut self, pass: u64, arena: &Arena) -> Option<Member> {
+    pub(crate) fn pop_end(&mut self, pass: u64, arena: &Arena) -> Option<Member> {
         while let Some(&Reverse(end)) = self.ends.peek() {
             let is_alive = end.member.is_alive(arena);
             if is_alive && end.pass != pass {
@@ -206,7 +206,7 @@ impl SteadySet {
 
     /// Everybody at once, in no particular order; the set is empty afterwards, whereas the members
     /// do not know it yet.
-    pub(super) fn drain(&mut self, arena: &Arena, members: &mut Vec<Member>) {
+    pub(crate) fn drain(&mut self, arena: &Arena, members: &mut Vec<Member>) {
         for bucket in &mut self.buckets {
             members.extend(bucket.members.drain(..).filter(|member| member.is_alive(arena)));
             bucket.alive = 0;
@@ -220,7 +220,7 @@ impl SteadySet {
     }
 
     /// Everybody, in no particular order.
-    pub(super) fn members<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Member> + 'a {
+    pub(crate) fn members<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Member> + 'a {
         let all = self.buckets.iter().flat_map(|bucket| bucket.members.iter().copied());
         all.filter(|member| member.is_alive(arena))
     }

@@ -84,6 +84,7 @@ impl Transcript {
                     wait: levels.waiting,
                 }));
             }
+            Decision::TurnedAway { .. } => unreachable!("vLLM's engine turns nobody away"),
             Decision::PlannedInStep => {
                 self.pending_calls.push_back(self.next_call);
                 self.next_call += 1;

@@ -1,0 +1,307 @@
+//! A recorded case: the engine's configuration, the price of its forwards, and the requests.
+
+use serde::Deserialize;
+
+use crate::base::ids::RequestId;
+use crate::base::time::SimTime;
+use crate::engine::arena::Arrival;
+use crate::engine::sglang::config::{
+    EvictionPolicy, Limits, RetractionPolicy, SchedulePolicy, SglangConfig,
+};
+use crate::timing::error::TimingError;
+use crate::timing::evidence::Evidence;
+use crate::timing::work::{DecodeWork, PrefillWork};
+use crate::timing::{MixedPrice, TimingProvider};
+use crate::workload::request::{Content, Piece, RequestSpec, Segment};
+
+/// The first line of a block.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputLine {
+    input: Case,
+}
+
+/// One case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    config: CaseConfig,
+    requests: Vec<CaseRequest>,
+}
+
+/// Settings under the names of the server's, with defaults of their own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseConfig {
+    max_total_tokens: u32,
+    #[serde(default = "defaults::context_len")]
+    context_len: u32,
+    #[serde(default = "defaults::max_running_requests")]
+    max_running_requests: u32,
+    #[serde(default = "defaults::max_prefill_tokens")]
+    max_prefill_tokens: u32,
+    #[serde(default = "defaults::chunked_prefill_size")]
+    chunked_prefill_size: i32,
+    #[serde(default = "defaults::page_size")]
+    page_size: u32,
+    #[serde(default = "defaults::schedule_policy")]
+    schedule_policy: SchedulePolicy,
+    #[serde(default = "defaults::schedule_conservativeness")]
+    schedule_conservativeness: f64,
+    #[serde(default)]
+    enable_mixed_chunk: bool,
+    #[serde(default)]
+    disable_radix_cache: bool,
+    #[serde(default)]
+    overlap: bool,
+    #[serde(default)]
+    enable_priority_scheduling: bool,
+    #[serde(default)]
+    schedule_low_priority_values_first: bool,
+    #[serde(default)]
+    disable_priority_preemption: bool,
+    #[serde(default = "defaults::priority_scheduling_preemption_threshold")]
+    priority_scheduling_preemption_threshold: i32,
+    #[serde(default = "defaults::retraction_policy")]
+    retraction_policy: RetractionPolicy,
+    #[serde(default = "defaults::radix_eviction_policy")]
+    radix_eviction_policy: EvictionPolicy,
+    #[serde(default)]
+    prefill_max_requests: Option<u32>,
+    #[serde(default)]
+    max_queued_requests: Option<u32>,
+    #[serde(default)]
+    timing_us: CaseTiming,
+}
+
+/// What a setting is that a case does not give.
+mod defaults {
+    use super::{EvictionPolicy, RetractionPolicy, SchedulePolicy};
+
+    pub(super) const fn context_len() -> u32 {
+        262_144
+    }
+    pub(super) const fn max_running_requests() -> u32 {
+        256
+    }
+    pub(super) const fn max_prefill_tokens() -> u32 {
+        16_384
+    }
+    pub(super) const fn chunked_prefill_size() -> i32 {
+        2048
+    }
+    pub(super) const fn page_size() -> u32 {
+        1
+    }
+    pub(super) const fn schedule_policy() -> SchedulePolicy {
+        SchedulePolicy::Fcfs
+    }
+    pub(super) const fn schedule_conservativeness() -> f64 {
+        1.0
+    }
+    pub(super) const fn priority_scheduling_preemption_threshold() -> i32 {
+        10
+    }
+    pub(super) const fn retraction_policy() -> RetractionPolicy {
+        RetractionPolicy::Length
+    }
+    pub(super) const fn radix_eviction_policy() -> EvictionPolicy {
+        EvictionPolicy::Lru
+    }
+}
+
+/// `base + per_extend_token * prefill tokens + per_decode_seq * decoding requests`, in microseconds,
+/// for any forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CaseTiming {
+    base: u32,
+    per_extend_token: u32,
+    per_decode_seq: u32,
+}
+
+impl Default for CaseTiming {
+    fn default() -> Self {
+        Self { base: 5000, per_extend_token: 20, per_decode_seq: 50 }
+    }
+}
+
+impl CaseTiming {
+    fn ms(&self, forwards: u32, prefill_tokens: u64, decodes: u32) -> f64 {
+        let us = u128::from(forwards) * u128::from(self.base)
+            + u128::from(self.per_extend_token) * u128::from(prefill_tokens)
+            + u128::from(self.per_decode_seq) * u128::from(decodes);
+        us as f64 / 1e3
+    }
+}
+
+impl TimingProvider for CaseTiming {
+    fn prefill(&self, work: &PrefillWork, _: &mut Evidence) -> Result<f64, TimingError> {
+        Ok(self.ms(1, work.new_tokens, 0))
+    }
+
+    fn decode(&self, work: &DecodeWork, _: &mut Evidence) -> Result<f64, TimingError> {
+        Ok(self.ms(1, 0, work.requests))
+    }
+
+    fn mixed(
+        &self,
+        prefill: &PrefillWork,
+        decode: &DecodeWork,
+        _: &mut Evidence,
+    ) -> Result<Option<MixedPrice>, TimingError> {
+        Ok(Some(MixedPrice {
+            prefill_ms: self.ms(1, prefill.new_tokens, 0),
+            decode_ms: self.ms(0, 0, decode.requests),
+        }))
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseRequest {
+    id: String,
+    arrival_us: u64,
+    /// `[stream, start, length]` pieces.
+    prompt: Vec<(u64, u32, u32)>,
+    out_stream: u64,
+    max_new_tokens: u32,
+    /// The output, from 1, that is the end token.
+    eos_at: Option<u32>,
+    ignore_eos: bool,
+    #[serde(default)]
+    priority: i32,
+}
+
+impl Case {
+    /// Reads a case from its line.
+    ///
+    /// # Errors
+    /// In words, what is not as the format says.
+    pub(super) fn from_json(line: &[u8]) -> Result<Self, String> {
+        let line: InputLine = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+        Ok(line.input)
+    }
+
+    /// What a request is called in the lines.
+    pub(super) fn name_of(&self, request: RequestId) -> String {
+        self.requests[request.index()].id.clone()
+    }
+
+    /// How many requests there are.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn timing(&self) -> CaseTiming {
+        self.config.timing_us
+    }
+
+    /// The engine's configuration in our own terms.
+    pub(super) fn engine_config(&self) -> SglangConfig {
+        let c = &self.config;
+        SglangConfig {
+            context_length: Some(c.context_len),
+            max_total_tokens: Some(c.max_total_tokens),
+            mem_fraction_static: None,
+            max_running_requests: Some(c.max_running_requests),
+            max_queued_requests: c.max_queued_requests,
+            max_prefill_tokens: c.max_prefill_tokens,
+            prefill_max_requests: c.prefill_max_requests,
+            chunked_prefill_size: Some(c.chunked_prefill_size),
+            page_size: c.page_size,
+            schedule_policy: c.schedule_policy,
+            schedule_conservativeness: c.schedule_conservativeness,
+            enable_mixed_chunk: c.enable_mixed_chunk,
+            disable_radix_cache: c.disable_radix_cache,
+            radix_eviction_policy: c.radix_eviction_policy,
+            disable_overlap_schedule: !c.overlap,
+            enable_priority_scheduling: c.enable_priority_scheduling,
+            schedule_low_priority_values_first: c.schedule_low_priority_values_first,
+            priority_scheduling_preemption_threshold: c.priority_scheduling_preemption_threshold,
+            disable_priority_preemption: c.disable_priority_preemption,
+            retraction_policy: c.retraction_policy,
+        }
+    }
+
+    /// The requests in the order in which they arrive. Their ids are their indices in the case.
+    ///
+    /// # Errors
+    /// In words, which request is not as the format says.
+    pub(super) fn arrivals(&self) -> Result<Vec<Arrival>, String> {
+        let mut arrivals = Vec::with_capacity(self.requests.len());
+        for (index, request) in self.requests.iter().enumerate() {
+            let arrival =
+                request.arrival(index).map_err(|what| format!("request {}: {what}", request.id))?;
+            arrivals.push(arrival);
+        }
+        arrivals.sort_by_key(|arrival| arrival.queued);
+        Ok(arrivals)
+    }
+
+    /// The output limits of the requests once an engine with `limits` has clipped them.
+    pub(super) fn output_limits(&self, limits: &Limits) -> impl Iterator<Item = u32> {
+        self.requests.iter().map(|request| {
+            let prompt = request.prompt.iter().map(|&(.., tokens)| u64::from(tokens)).sum();
+            clipped(limits, prompt, request.max_new_tokens)
+        })
+    }
+}
+
+/// The output limit `asked` for after a prompt of `prompt` tokens, as it is clipped on arrival (A2).
+fn clipped(limits: &Limits, prompt: u64, asked: u32) -> u32 {
+    let page = u64::from(limits.page_tokens);
+    let of_sequence = u64::from(limits.request_tokens_max).saturating_sub(prompt + 1);
+    let in_pages = prompt.next_multiple_of(page) + page + 1;
+    let of_pool = u64::from(limits.pool_tokens).saturating_sub(in_pages);
+    u64::from(asked).min(of_sequence).min(of_pool) as u32
+}
+
+impl CaseRequest {
+    fn arrival(&self, index: usize) -> Result<Arrival, String> {
+        let arrival = self.arrival_us.checked_mul(1000).ok_or("`arrival_us` is too late")?;
+        let arrival = SimTime::from_ns(arrival);
+        let (pieces, prompt_tokens) = self.pieces()?;
+        // A request that goes on to its limit never comes to its end token.
+        let never = || self.max_new_tokens.checked_add(1).ok_or("`max_new_tokens` is too large");
+        let output_tokens = match (self.eos_at, self.ignore_eos) {
+            (Some(0), _) => return Err("`eos_at` is 0, expected null or a count from 1".to_owned()),
+            (Some(_), true) => return Err("`eos_at` is given with `ignore_eos`".to_owned()),
+            (Some(output), false) => output,
+            (None, false) => never()?,
+            (None, true) => self.max_new_tokens,
+        };
+        let spec = RequestSpec {
+            id: RequestId(index as u32),
+            arrival,
+            prompt_tokens,
+            output_tokens,
+            max_tokens: self.max_new_tokens,
+            priority: self.priority,
+            class: 0,
+            content: Content::Pieces(pieces),
+            output: Segment::Named(self.out_stream),
+            line: 0,
+            turn: None,
+        };
+        let (max_tokens, ignore_eos) = (self.max_new_tokens, self.ignore_eos);
+        Ok(Arrival { spec, max_tokens, ignore_eos, queued: arrival, counted: true })
+    }
+
+    /// The prompt's pieces and their total.
+    fn pieces(&self) -> Result<(Vec<Piece>, u32), String> {
+        let mut pieces = Vec::with_capacity(self.prompt.len());
+        let mut total = 0_u32;
+        for &(stream, start, tokens) in &self.prompt {
+            if start != 0 {
+                return Err(format!("a piece of its prompt starts at {start}, expected 0"));
+            }
+            total = total.checked_add(tokens).ok_or("its prompt is too long")?;
+            if tokens > 0 {
+                pieces.push(Piece { segment: Segment::Named(stream), tokens });
+            }
+        }
+        Ok((pieces, total))
+    }
+}

@@ -1,0 +1,80 @@
+//! Taking in what a pass produced (F1 to F5).
+
+use super::Sglang;
+use crate::base::ids::SlotId;
+use crate::base::record::{Finish, Rejection};
+use crate::base::time::SimTime;
+use crate::engine::arena::Stage;
+use crate::engine::outbox::Outbox;
+use crate::engine::plan::{PassSpan, Row};
+
+impl Sglang {
+    /// Handles one row of a completed pass.
+    pub(super) fn complete_row(&mut self, row: &mut Row, span: PassSpan, outbox: &mut Outbox) {
+        let slot = row.slot;
+        let request = &mut self.arena[slot];
+        self.requests_touched += 1;
+        request.flying_tokens -= 1;
+        if request.stage == Stage::Finished {
+            return;
+        }
+        if !row.is_decode {
+            request.note_prefill(span.start, span.end, row.computed_before + row.tokens);
+        }
+        // A retraction has dropped the token in flight (F3).
+        if request.stage == Stage::Waiting || row.is_chunk {
+            return;
+        }
+        let visible = span.end + self.detokenize;
+        let part = &mut self.parts[slot.index()];
+        part.flying_samples -= 1;
+        part.outputs += 1;
+        row.emitted_tokens = 1;
+        if request.first_token.is_none() {
+            request.note_first_token(visible, self.detokenize);
+        } else if request.counted {
+            outbox.token_gap(visible.since(request.last_token), 1);
+        }
+        request.last_token = visible;
+        if self.has_ended(slot) {
+            row.finished = true;
+            self.leave_as_ended(slot);
+            self.finish(slot, span.end, outbox);
+        } else if !row.is_decode {
+            let part = &mut self.parts[slot.index()];
+            let tokens = row.computed_before + row.tokens;
+            self.memory.keep(part, tokens, self.arena[slot].priority);
+        }
+    }
+
+    /// Whether the token it just got was its last.
+    fn has_ended(&self, slot: SlotId) -> bool {
+        let part = &self.parts[slot.index()];
+        part.outputs >= part.total_outputs()
+    }
+
+    /// The request is over; what it computed goes into the cache, and the rest is free (F5).
+    pub(super) fn finish(&mut self, slot: SlotId, now: SimTime, outbox: &mut Outbox) {
+        let request = &mut self.arena[slot];
+        let part = &mut self.parts[slot.index()];
+        let kept = request.computed_tokens.min(part.length(part.outputs));
+        self.memory.end(part, request.computed_tokens, kept, request.priority);
+        self.rows_held -= 1;
+        if part.is_refused {
+            self.turn_away(slot, Rejection::PromptTooLong, now, outbox);
+            return;
+        }
+        request.stage = Stage::Finished;
+        request.known_tokens = request.prompt_tokens + part.outputs;
+        // A limit that the engine has clipped is the longest sequence it serves.
+        let finish = if part.outputs == part.stops_at {
+            Finish::Stop
+        } else if part.limit_tokens < request.max_tokens && part.outputs < request.output_tokens {
+            Finish::ModelLength
+        } else {
+            Finish::Length
+        };
+        outbox.finished.push(request.record(finish));
+        self.ended.push(slot);
+    }
+}
