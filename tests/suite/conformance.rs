@@ -267,7 +267,9 @@ fn a_line_too_many_or_too_few_is_found_where_it_is() {
     let all = &doctored.lines;
     assert_eq!(doctored.check(all), Verdict::Same { lines: all.len() });
     let line_of = |lines: &[Value]| match doctored.check(lines) {
-        Verdict::Different { line, expected, found, .. } => (line, expected.is_some(), found.is_some()),
+        Verdict::Different { line, expected, found, .. } => {
+            (line, expected.is_some(), found.is_some())
+        }
         verdict => panic!("{verdict:?}"),
     };
     // The recording ends, we go on; and the other way round.
