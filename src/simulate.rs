@@ -13,19 +13,16 @@ use crate::base::time::{SimDuration, SimTime};
 use crate::engine::Advance;
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
-use crate::engine::vllm::Vllm;
-use crate::engine::vllm::config::VllmConfig;
 use crate::kernel::error::RunError;
-use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
+use crate::kernel::{Ending, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
-use crate::scenario::{EngineConfig, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
-use crate::timing::TimingProvider;
+use crate::scenario::{MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
 use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
-use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer, Pricing};
+use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer};
 use crate::workload::limit::Limited;
 use crate::workload::request::RequestSpec;
 use crate::workload::reshape::ReshapedTrace;
@@ -190,26 +187,31 @@ impl Run {
         progress: &mut dyn Progress,
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
-        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let facts = scenario.engine.facts();
         let deployment = Deployment {
             model: scenario.model.as_ref().and_then(|model| model.shape.as_ref()),
             accelerator: scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref()),
             parallel: scenario.parallel,
-            kv_capacity_tokens: u64::from(vllm.usable_blocks()) * u64::from(vllm.block_size),
+            kv_capacity_tokens: facts.kv_tokens,
         };
         let provider = timing_of(scenario).provider(&deployment)?;
         let pricing = scenario.pricing.pricing()?;
+        let per_pass_ms = scenario.host.per_pass_host_ms;
+        let host = if facts.asynchronous {
+            HostTime::Hidden(per_pass_ms)
+        } else {
+            HostTime::Added(per_pass_ms)
+        };
+        let pricer = || PassPricer::new(Arc::clone(&provider), host).with_pricing(pricing.clone());
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
-            .map(|id| build_engine(scenario, vllm, EngineId(id), extras, &provider, &pricing))
+            .map(|id| build_engine(scenario, EngineId(id), extras, pricer()))
             .collect();
         let mut recorder = Recorder::new(scenario, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
             recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
         }
-        let front_end = FrontEnd::Server {
-            model_len_max: vllm.max_model_len.expect("a resolved scenario has every value"),
-        };
-        let kernel = Kernel::new(source, &mut engines, front_end, scenario.host.frontend());
+        let frontend_delay = scenario.host.frontend();
+        let kernel = Kernel::new(source, &mut engines, facts.front_end, frontend_delay);
         let ending = kernel.run(&mut recorder)?;
         let metrics = recorder.end(&ending)?;
         Ok(Self { engines, ending, metrics })
@@ -217,31 +219,25 @@ impl Run {
 
     /// What is to be told of it.
     fn report(self, scenario: &Scenario, workload: WorkloadFacts, evidence: &Evidence) -> Report {
-        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let facts = scenario.engine.facts();
         let Self { engines, ending, metrics } = self;
         let mut warnings = Vec::new();
-        if vllm.enable_prefix_caching && workload.names_no_prefixes {
+        if facts.prefix_caching && workload.names_no_prefixes {
             warnings.push(Warning::NoPrefixIdentity {
                 input: ending.input,
-                field: "engine.vllm.enable_prefix_caching".to_owned(),
+                field: facts.fields.prefix_caching.to_owned(),
             });
         }
         if ending.ran_in_circles {
-            warnings.push(Warning::RanInCircles { field: "engine.vllm.num_gpu_blocks".to_owned() });
+            warnings.push(Warning::RanInCircles { field: facts.fields.pool.to_owned() });
         }
         let summary = metrics.finish();
-        // A pool that is too small for a request is refused at the start, so that only a prompt
-        // that may not be split can block the queue (R14, R92).
-        let keeper = if vllm.enable_chunked_prefill {
-            "engine.vllm.num_gpu_blocks"
-        } else {
-            "engine.vllm.max_num_scheduled_tokens"
-        };
-        warnings.extend(Warning::of_unfinished(&summary, keeper));
+        warnings.extend(Warning::of_unfinished(&summary, facts.fields.keeper));
         let subject = Subject {
-            title: title(scenario, vllm, engines.len(), workload.name),
+            title: title(scenario, facts.name, engines.len(), workload.name),
             scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
             workload: workload.description,
+            engine: facts.fields,
         };
         warnings.extend(evidence.shares().and_then(|shares| Warning::of_prices(&shares)));
         let host = host_facts(&engines, ending.events);
@@ -260,20 +256,11 @@ fn engines_of(scenario: &Scenario) -> u32 {
 
 fn build_engine(
     scenario: &Scenario,
-    vllm: &VllmConfig,
     id: EngineId,
     extras: &Extras,
-    provider: &Arc<dyn TimingProvider>,
-    pricing: &Pricing,
+    mut pricer: PassPricer,
 ) -> Engine {
-    let scheduler = Vllm::new(vllm, scenario.host.detokenize(), extras.advance());
-    let per_pass_ms = scenario.host.per_pass_host_ms;
-    let host = if vllm.async_scheduling {
-        HostTime::Hidden(per_pass_ms)
-    } else {
-        HostTime::Added(per_pass_ms)
-    };
-    let mut pricer = PassPricer::new(Arc::clone(provider), host).with_pricing(pricing.clone());
+    let scheduler = scenario.engine.scheduler(scenario.host.detokenize(), extras.advance());
     if extras.evidence.is_some() {
         pricer = pricer.with_outliers();
     }
@@ -281,15 +268,14 @@ fn build_engine(
         Some(WarmupConfig::WarmCache(requests)) => requests.try_into().unwrap_or(u32::MAX),
         _ => 0,
     };
-    Engine::new(id, Box::new(scheduler), pricer).warmed_by(warm)
+    Engine::new(id, scheduler, pricer).warmed_by(warm)
 }
 
-fn title(scenario: &Scenario, vllm: &VllmConfig, engines: usize, workload: String) -> Title {
-    let mode = if vllm.async_scheduling { "async" } else { "sync" };
+fn title(scenario: &Scenario, engine: &str, engines: usize, workload: String) -> Title {
     let number = if engines == 1 { "1 engine".to_owned() } else { format!("{engines} engines") };
     Title {
         scenario: scenario.name.clone().unwrap_or_else(|| "unnamed".to_owned()),
-        engine: format!("{}vLLM 0.33.0 ({mode}), {number}", deployed(scenario)),
+        engine: format!("{}{engine}, {number}", deployed(scenario)),
         workload,
     }
 }

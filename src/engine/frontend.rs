@@ -3,22 +3,51 @@
 use crate::base::record::Rejection;
 use crate::workload::request::RequestSpec;
 
-/// The output limit under which `request` enters an engine whose sequences hold at most
-/// `model_len_max` tokens, or why it does not enter.
-///
-/// Follows vLLM 0.33.0, rules R90 and R91: an empty prompt, a request for no output and a prompt
-/// that leaves no room for an output token are refused; `max_tokens` is lowered to what fits.
-pub(crate) fn admit(request: &RequestSpec, model_len_max: u32) -> Result<u32, Rejection> {
-    if request.prompt_tokens == 0 {
-        return Err(Rejection::EmptyPrompt);
+/// The server of an engine, as far as it decides who enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrontEnd {
+    /// vLLM's: it refuses prompts that leave no room for an output token, and limits outputs to what fits (R90, R91
+    /// of release 0.33.0).
+    Vllm {
+        /// Longest sequence of the engine, in tokens.
+        model_len_max: u32,
+    },
+    /// SGLang's: it refuses prompts as long as the context. Limiting outputs, and ending what is too long for the
+    /// pool, is the scheduler's business (A2, A3 of release 0.5.23).
+    Sglang {
+        /// The model's context, in tokens.
+        context_tokens: u32,
+    },
+    /// None: everything enters as it is.
+    Bypassed,
+}
+
+impl FrontEnd {
+    /// The output limit under which `request` enters the engine, or why it does not enter. A server refuses an
+    /// empty prompt and a request for no output, too.
+    pub(crate) fn admit(self, request: &RequestSpec) -> Result<u32, Rejection> {
+        let prompt_tokens_max = match self {
+            Self::Bypassed => return Ok(request.max_tokens),
+            Self::Vllm { model_len_max: tokens } | Self::Sglang { context_tokens: tokens } => {
+                tokens
+            }
+        };
+        if request.prompt_tokens == 0 {
+            return Err(Rejection::EmptyPrompt);
+        }
+        if request.output_tokens == 0 || request.max_tokens == 0 {
+            return Err(Rejection::ZeroOutput);
+        }
+        if request.prompt_tokens >= prompt_tokens_max {
+            return Err(Rejection::PromptTooLong);
+        }
+        Ok(match self {
+            Self::Vllm { model_len_max } => {
+                request.max_tokens.min(model_len_max - request.prompt_tokens)
+            }
+            _ => request.max_tokens,
+        })
     }
-    if request.output_tokens == 0 || request.max_tokens == 0 {
-        return Err(Rejection::ZeroOutput);
-    }
-    if request.prompt_tokens >= model_len_max {
-        return Err(Rejection::PromptTooLong);
-    }
-    Ok(request.max_tokens.min(model_len_max - request.prompt_tokens))
 }
 
 #[cfg(test)]
@@ -44,17 +73,28 @@ mod tests {
         }
     }
 
+    const VLLM: FrontEnd = FrontEnd::Vllm { model_len_max: 100 };
+    const SGLANG: FrontEnd = FrontEnd::Sglang { context_tokens: 100 };
+
     #[test]
-    fn the_model_length_is_a_tight_gate() {
-        assert_eq!(admit(&request(99, 50), 100), Ok(1));
-        assert_eq!(admit(&request(100, 50), 100), Err(Rejection::PromptTooLong));
-        assert_eq!(admit(&request(50, 50), 100), Ok(50));
-        assert_eq!(admit(&request(50, 51), 100), Ok(50));
+    fn the_longest_sequence_is_a_tight_gate() {
+        assert_eq!(VLLM.admit(&request(99, 50)), Ok(1));
+        assert_eq!(VLLM.admit(&request(50, 50)), Ok(50));
+        assert_eq!(VLLM.admit(&request(50, 51)), Ok(50));
+        // What is too much output for the context is cut by the scheduler.
+        assert_eq!(SGLANG.admit(&request(99, 50)), Ok(50));
+        for front_end in [VLLM, SGLANG] {
+            let refused = front_end.admit(&request(100, 50));
+            assert_eq!(refused, Err(Rejection::PromptTooLong), "{front_end:?}");
+        }
     }
 
     #[test]
     fn empty_requests_are_refused() {
-        assert_eq!(admit(&request(0, 5), 100), Err(Rejection::EmptyPrompt));
-        assert_eq!(admit(&request(5, 0), 100), Err(Rejection::ZeroOutput));
+        for front_end in [VLLM, SGLANG] {
+            assert_eq!(front_end.admit(&request(0, 5)), Err(Rejection::EmptyPrompt));
+            assert_eq!(front_end.admit(&request(5, 0)), Err(Rejection::ZeroOutput));
+        }
+        assert_eq!(FrontEnd::Bypassed.admit(&request(0, 5)), Ok(5));
     }
 }

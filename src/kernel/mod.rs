@@ -14,12 +14,13 @@ use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::arena::Arrival;
 use crate::engine::driver::Engine;
-use crate::engine::frontend;
 use crate::engine::outbox::Outbox;
 use crate::workload::request::RequestSpec;
 use crate::workload::source::RequestSource;
 use error::RunError;
 use queue::{EventQueue, Source};
+
+pub(crate) use crate::engine::frontend::FrontEnd;
 
 /// Who hears what happens during a run.
 pub(crate) trait Observer {
@@ -43,18 +44,6 @@ pub(crate) trait Observer {
 
     /// The run has come as far as `now`.
     fn reached(&mut self, _now: SimTime) {}
-}
-
-/// What the front end does to requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrontEnd {
-    /// It refuses what a server refuses (R90, R91), given the longest sequence.
-    Server {
-        /// Longest sequence of the engine, in tokens.
-        model_len_max: u32,
-    },
-    /// It lets everything through as it is.
-    Bypassed,
 }
 
 /// How a run ended.
@@ -200,7 +189,7 @@ impl<'a> Kernel<'a> {
             observer.classes(classes);
         }
         self.ending.input += 1;
-        match self.admit(&request) {
+        match self.front_end.admit(&request) {
             Err(why) => {
                 self.ending.rejected += 1;
                 self.refused.add(u64::from(request.id.0) << 32 | why as u64);
@@ -222,13 +211,6 @@ impl<'a> Kernel<'a> {
             }
         }
         self.announce()
-    }
-
-    fn admit(&self, request: &RequestSpec) -> Result<u32, Rejection> {
-        match self.front_end {
-            FrontEnd::Server { model_len_max } => frontend::admit(request, model_len_max),
-            FrontEnd::Bypassed => Ok(request.max_tokens),
-        }
     }
 
     fn rekey(&mut self, id: EngineId) {

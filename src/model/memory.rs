@@ -1,4 +1,5 @@
-//! What the memory of one device leaves for KV, and how many blocks that makes.
+//! What the memory of one device leaves for KV, and how many blocks that makes: as vLLM has it here, as SGLang has
+//! it in [`sglang`].
 //!
 //! ```text
 //! KV = memory * gpu_memory_utilization - weights - activations - reserve
@@ -11,6 +12,8 @@
 //!
 //! Not here: the memory of host and swap, LoRA adapters, drafts, the encoder of a multimodal model, padding of
 //! weights for a kernel other than that of MXFP4 experts.
+
+pub(crate) mod sglang;
 
 use std::fmt;
 
@@ -128,6 +131,24 @@ pub(crate) enum MemoryError {
         /// What to change.
         hint: String,
     },
+    /// Tokens given by hand that the device cannot hold.
+    #[error(
+        "{tokens} tokens take {needed:.2} GiB per device, but {weights:.2} GiB of weights leave {left:.2} GiB of {memory:.2} GiB: at most {most} tokens"
+    )]
+    TooManyTokens {
+        /// How many were asked for.
+        tokens: u64,
+        /// What they take, in GiB.
+        needed: f64,
+        /// Weights, in GiB.
+        weights: f64,
+        /// What those leave, in GiB.
+        left: f64,
+        /// Memory of the device, in GiB.
+        memory: f64,
+        /// How many fit.
+        most: u64,
+    },
     /// Blocks given by hand that the device cannot hold.
     #[error(
         "{blocks} KV blocks take {needed:.2} GiB per device, but {weights:.2} GiB of weights leave {left:.2} GiB of {memory:.2} GiB: at most {most} blocks"
@@ -206,19 +227,9 @@ impl KvMemory {
         if memory.fits() {
             return Ok(memory);
         }
-        let wider = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
-            .take_while(|&size| size <= HINT_SIZE_MAX)
-            .filter(|&size| size > parallel.tensor_parallel_size)
-            // vLLM spreads whole query heads.
-            .filter(|&size| model.num_attention_heads.is_multiple_of(size))
-            .find(|&size| {
-                let parallel = Parallel { tensor_parallel_size: size, ..*parallel };
-                Self::terms(model, accelerator, &parallel, options).fits()
-            });
-        let hint = match wider {
-            Some(size) => format!("it fits from tensor_parallel_size {size} on"),
-            None => "no larger tensor_parallel_size makes it fit".to_owned(),
-        };
+        let hint = wider_hint(model, parallel, |parallel| {
+            Self::terms(model, accelerator, parallel, options).fits()
+        });
         let needed = memory.needed_bytes();
         Err(MemoryError::DoesNotFit {
             model: memory.model.clone(),
@@ -355,6 +366,20 @@ impl KvMemory {
 
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / GIB
+}
+
+/// The smallest larger number of devices for a layer with which a model `fits`.
+fn wider_hint(model: &ModelShape, parallel: &Parallel, fits: impl Fn(&Parallel) -> bool) -> String {
+    let wider = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
+        .take_while(|&size| size <= HINT_SIZE_MAX)
+        .filter(|&size| size > parallel.tensor_parallel_size)
+        // Engines spread whole query heads.
+        .filter(|&size| model.num_attention_heads.is_multiple_of(size))
+        .find(|&size| fits(&Parallel { tensor_parallel_size: size, ..*parallel }));
+    match wider {
+        Some(size) => format!("it fits from tensor_parallel_size {size} on"),
+        None => "no larger tensor_parallel_size makes it fit".to_owned(),
+    }
 }
 
 /// The pipeline stage that holds most.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::base::output::OutputError;
 use crate::metrics::summary::RunSummary;
 
-use self::warning::Warning;
+use self::warning::{EngineFields, Warning};
 
 /// Name and number of the report's format.
 pub(crate) const SCHEMA: &str = "servesim.report/1";
@@ -107,6 +107,8 @@ pub(crate) struct Subject {
     pub(crate) scenario: Value,
     /// What the requests were.
     pub(crate) workload: Value,
+    /// What warnings name of its engine.
+    pub(crate) engine: EngineFields,
 }
 
 impl Report {
@@ -119,7 +121,7 @@ impl Report {
         digest: u64,
         host: Host,
     ) -> Self {
-        let warnings = Warning::of(&run).into_iter().chain(warnings).collect();
+        let warnings = Warning::of(&run, &subject.engine).into_iter().chain(warnings).collect();
         Self {
             schema: SCHEMA.to_owned(),
             servesim_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -8,7 +8,7 @@ use crate::metrics::collector::{Metrics, MetricsOptions};
 use crate::metrics::record::{Finish, PassRecord, Rejection, RequestRecord, TtftParts};
 use crate::metrics::summary::RunSummary;
 
-use super::warning::Warning;
+use super::warning::{EngineFields, Warning};
 use super::{Host, Report, Subject, Timing, Title};
 
 fn at(ms: u64) -> SimTime {
@@ -92,6 +92,15 @@ pub(super) fn run() -> RunSummary {
     metrics.finish()
 }
 
+/// Those of vLLM.
+pub(super) const FIELDS: EngineFields = EngineFields {
+    sequence: "engine.vllm.max_model_len",
+    queue: None,
+    pool: "engine.vllm.num_gpu_blocks",
+    keeper: "engine.vllm.num_gpu_blocks",
+    prefix_caching: "engine.vllm.enable_prefix_caching",
+};
+
 pub(super) fn report() -> Report {
     let subject = Subject {
         title: Title {
@@ -101,6 +110,7 @@ pub(super) fn report() -> Report {
         },
         scenario: json!({"name": "two prompts", "seed": 1}),
         workload: json!({"trace": "traces/two.jsonl"}),
+        engine: FIELDS,
     };
     let timing = Timing {
         provider: "fixed".to_owned(),
@@ -110,7 +120,7 @@ pub(super) fn report() -> Report {
     };
     let host = Host { wall_ms: 0.25, passes: 4, ..Host::default() };
     let run = run();
-    let warnings = Warning::of_unfinished(&run, "engine.vllm.num_gpu_blocks").into_iter().collect();
+    let warnings = Warning::of_unfinished(&run, FIELDS.keeper).into_iter().collect();
     let report = Report::new(subject, run, timing, warnings, 0xfeed, host);
     Report { servesim_version: "1.2.3".to_owned(), ..report }
 }

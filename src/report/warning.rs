@@ -71,6 +71,21 @@ pub(crate) enum Warning {
     },
 }
 
+/// The fields of an engine's configuration that warnings name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EngineFields {
+    /// The longest sequence.
+    pub(crate) sequence: &'static str,
+    /// The requests that may wait, if there is such a limit.
+    pub(crate) queue: Option<&'static str>,
+    /// The KV pool.
+    pub(crate) pool: &'static str,
+    /// What keeps a request from ever being admitted.
+    pub(crate) keeper: &'static str,
+    /// Whether KV is kept and found again.
+    pub(crate) prefix_caching: &'static str,
+}
+
 impl Warning {
     /// Requests that never finished, if there are any; `field` is what keeps them.
     pub(crate) fn of_unfinished(run: &RunSummary, field: &str) -> Option<Self> {
@@ -87,8 +102,8 @@ impl Warning {
         (share > 0.5).then(|| Self::MostlyExtrapolated { percent, field: "timing".to_owned() })
     }
 
-    /// The warnings that the figures of a run give rise to.
-    pub(crate) fn of(run: &RunSummary) -> Vec<Self> {
+    /// The warnings that the figures of a run give rise to; `engine` names what to change.
+    pub(crate) fn of(run: &RunSummary, engine: &EngineFields) -> Vec<Self> {
         let requests = &run.requests;
         let mut warnings = Vec::new();
         if requests.input == 0 {
@@ -103,11 +118,13 @@ impl Warning {
         if requests.rejected.total > 0 {
             let mut by_reason = requests.rejected.by_reason.clone();
             by_reason.retain(|_, &mut rejected| rejected > 0);
-            let too_long = by_reason.contains_key("prompt_too_long");
+            let limits = [("prompt_too_long", Some(engine.sequence)), ("queue_full", engine.queue)];
+            let limit = limits.into_iter().find(|(reason, _)| by_reason.contains_key(*reason));
+            let field = limit.and_then(|(_, field)| field).unwrap_or("workload").to_owned();
             warnings.push(Self::RejectedRequests {
                 rejected: requests.rejected.total,
                 by_reason,
-                field: if too_long { "engine.vllm.max_model_len" } else { "workload" }.to_owned(),
+                field,
             });
         }
         let metrics = hdr_metrics(run);
@@ -202,7 +219,7 @@ mod tests {
     fn a_quiet_run_gives_no_warning() {
         let mut run = sample::run();
         run.requests.rejected.total = 0;
-        assert_eq!(Warning::of(&run), []);
+        assert_eq!(Warning::of(&run, &sample::FIELDS), []);
     }
 
     #[test]
@@ -212,7 +229,7 @@ mod tests {
         run.measured.warmup_requests = Some(4);
         run.latency.itl_ms.method = Method::Hdr;
         run.latency.e2e_ms.method = Method::Hdr;
-        let mut warnings = Warning::of(&run);
+        let mut warnings = Warning::of(&run, &sample::FIELDS);
         warnings.extend(Warning::of_unfinished(&run, "engine.vllm.num_gpu_blocks"));
         let texts: Vec<_> = warnings.iter().map(Warning::to_string).collect();
         assert_eq!(
@@ -228,8 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_names_its_limit() {
+        let mut run = sample::run();
+        run.requests.rejected.by_reason = [("queue_full".to_owned(), 1)].into();
+        let field = |queue| {
+            let engine = EngineFields { queue, ..sample::FIELDS };
+            Warning::of(&run, &engine)[0].field().to_owned()
+        };
+        assert_eq!(field(Some("engine.queue")), "engine.queue");
+        assert_eq!(field(None), "workload");
+    }
+
+    #[test]
     fn a_warning_in_json_is_its_kind_with_the_evidence() {
-        let json = serde_json::to_string(&Warning::of(&sample::run())[0]).unwrap();
+        let json = serde_json::to_string(&Warning::of(&sample::run(), &sample::FIELDS)[0]).unwrap();
         assert_eq!(
             json,
             r#"{"kind":"rejected_requests","rejected":1,"by_reason":{"prompt_too_long":1},"#

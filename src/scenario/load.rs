@@ -241,7 +241,7 @@ mod tests {
     fn json_is_yaml_and_absent_fields_keep_their_defaults() {
         let text = r#"{"workload": {"trace": {"path": "t.jsonl"}}, "engine": {"vllm": {"block_size": 32}}}"#;
         let scenario = Scenario::from_text(text, Path::new("s.json")).unwrap();
-        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let EngineConfig::Vllm(vllm) = &scenario.engine else { panic!("it is vLLM") };
         let WorkloadConfig::Trace(trace) = &scenario.workload else { panic!("it is a trace") };
         assert_eq!((vllm.block_size, trace.path.to_str()), (32, Some("t.jsonl")));
         assert_eq!(scenario.timing, Scenario::default().timing);

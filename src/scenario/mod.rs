@@ -5,6 +5,7 @@
 //! form, so the one in a report can be run again.
 
 mod deployment;
+mod engine;
 mod error;
 mod load;
 mod schema;
@@ -19,7 +20,6 @@ use crate::base::config::ConfigError;
 use crate::base::hint::nearest;
 use crate::base::path::absolute;
 use crate::base::time::SimDuration;
-use crate::engine::vllm::config::VllmConfig;
 use crate::metrics::samples::EXACT_LIMIT;
 use crate::metrics::slo::SloConfig;
 use crate::model::config::{AcceleratorConfig, ModelConfig};
@@ -30,6 +30,7 @@ use crate::workload::servegen::config::ServeGenConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
+pub(crate) use engine::EngineConfig;
 pub use error::ScenarioError;
 pub use schema::json_schema;
 pub use set::Assignment;
@@ -96,14 +97,6 @@ pub(crate) struct ClusterConfig {
 
 /// Engines that can be simulated at once.
 const ENGINES_MAX: u32 = 4096;
-
-/// The engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum EngineConfig {
-    /// vLLM V1, as release 0.33.0 schedules.
-    Vllm(VllmConfig),
-}
 
 /// What the host adds, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -181,12 +174,6 @@ impl Default for WorkloadConfig {
     }
 }
 
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self::Vllm(VllmConfig::default())
-    }
-}
-
 impl Default for MetricsConfig {
     fn default() -> Self {
         Self { warmup: None, window: None, exact_samples_max: EXACT_LIMIT as u32 }
@@ -257,11 +244,9 @@ impl Scenario {
             return Err(ConfigError::new("cluster.engines", engines, accepted));
         }
         resolved.cluster.engines = Some(engines);
-        let EngineConfig::Vllm(vllm) = &mut resolved.engine;
-        *vllm = vllm.resolve().map_err(|e| e.within("engine.vllm"))?;
-        let seats = vllm.max_num_seqs.expect("a resolved engine has every value");
-        resolved.pricing =
-            resolved.pricing.resolve(seats, directory).map_err(|e| e.within("pricing"))?;
+        let captured = resolved.engine.facts().captured_batches;
+        let pricing = resolved.pricing.resolve(captured, directory);
+        resolved.pricing = pricing.map_err(|e| e.within("pricing"))?;
         resolved.host.check().map_err(|e| e.within("host"))?;
         resolved.metrics.check().map_err(|e| e.within("metrics"))?;
         if let Some(slo) = &resolved.slo {

@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_nested_field_is_set_and_unset() {
         let scenario = set("engine.vllm.max_num_seqs=64").unwrap();
-        let EngineConfig::Vllm(vllm) = &scenario.engine;
+        let EngineConfig::Vllm(vllm) = &scenario.engine else { panic!("it is vLLM") };
         assert_eq!(vllm.max_num_seqs, Some(64));
         let back = scenario.with(&[Assignment::parse("engine.vllm.max_num_seqs=null").unwrap()]);
         assert_eq!(back.unwrap(), Scenario::default());

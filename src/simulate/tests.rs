@@ -258,7 +258,7 @@ fn run(case: &Case, advance: Advance) -> (Ending, Seen, String) {
     let front_end = if case.bypassed {
         FrontEnd::Bypassed
     } else {
-        FrontEnd::Server { model_len_max: config.max_model_len.unwrap() }
+        FrontEnd::Vllm { model_len_max: config.max_model_len.unwrap() }
     };
     let frontend_delay = SimDuration::from_ns(300_000);
     let kernel = Kernel::new(&mut source, &mut engines, front_end, frontend_delay);

@@ -29,26 +29,23 @@ pub(crate) struct PricingConfig {
     /// Whether a pass that only decodes runs at the next batch size that a CUDA graph was captured for. Figures
     /// measured on an engine contain that already.
     pub(crate) cudagraph_padding: bool,
-    /// These batch sizes, ascending; absent: vLLM's own.
+    /// These batch sizes, ascending; absent: the engine's own.
     pub(crate) cudagraph_capture_sizes: Option<Vec<u32>>,
     /// A file of corrections: factors on the provider's answers by kind of pass.
     pub(crate) corrections: Option<PathBuf>,
 }
 
-/// Batch sizes that vLLM captures graphs for unless it is told: 1, 2, 4, every eighth up to 256 and every
-/// sixteenth from there, up to twice the seats, at most 512 (release 0.33.0, `cudagraph_capture_sizes`).
-fn vllm_sizes(running_max: u32) -> Vec<u32> {
-    let max = running_max.saturating_mul(2).min(512);
-    let sizes = [1, 2, 4].into_iter().chain((8..256).step_by(8)).chain((256..=512).step_by(16));
-    sizes.filter(|&size| size <= max).collect()
-}
-
 impl PricingConfig {
-    /// The same with every absent value filled in, for an engine with `running_max` seats.
+    /// The same with every absent value filled in, for an engine that captures graphs for decodes of these batch
+    /// sizes.
     ///
     /// # Errors
     /// A figure that is out of range.
-    pub(crate) fn resolve(&self, running_max: u32, directory: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn resolve(
+        &self,
+        captured: Vec<u32>,
+        directory: &Path,
+    ) -> Result<Self, ConfigError> {
         let mut resolved = self.clone();
         if !(0.0..=LONGEST_PASS_MS).contains(&self.draft_ms) {
             let accepted = "a number from 0 to 86400000 (a day)";
@@ -61,8 +58,8 @@ impl PricingConfig {
                 let accepted = "integers of at least 1, ascending";
                 return Err(ConfigError::new("cudagraph_capture_sizes", found, accepted));
             }
-        } else if self.cudagraph_padding {
-            resolved.cudagraph_capture_sizes = Some(vllm_sizes(running_max));
+        } else if self.cudagraph_padding && !captured.is_empty() {
+            resolved.cudagraph_capture_sizes = Some(captured);
         }
         for path in [&mut resolved.corrections, &mut resolved.draft_table].into_iter().flatten() {
             *path = absolute(directory, path);
@@ -96,26 +93,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_that_vllm_captures() {
-        assert_eq!(vllm_sizes(8), [1, 2, 4, 8, 16]);
-        let sizes = vllm_sizes(1024);
-        // 3, then 8 to 248 by 8, then 256 to 512 by 16.
-        assert_eq!(sizes.len(), 3 + 31 + 17);
-        assert_eq!(sizes[33..36], [248, 256, 272]);
-    }
-
-    #[test]
     fn sizes_ascend_and_count_only_with_padding() {
         let given = |sizes: &[u32]| PricingConfig {
             cudagraph_capture_sizes: Some(sizes.to_vec()),
             ..PricingConfig::default()
         };
-        assert!(given(&[4, 2]).resolve(8, Path::new("")).is_err());
-        assert!(given(&[0, 2]).resolve(8, Path::new("")).is_err());
-        assert!(given(&[]).resolve(8, Path::new("")).is_err());
-        let config = given(&[2, 4]).resolve(8, Path::new("")).unwrap();
+        assert!(given(&[4, 2]).resolve(vec![1, 8], Path::new("")).is_err());
+        assert!(given(&[0, 2]).resolve(vec![1, 8], Path::new("")).is_err());
+        assert!(given(&[]).resolve(vec![1, 8], Path::new("")).is_err());
+        let config = given(&[2, 4]).resolve(vec![1, 8], Path::new("")).unwrap();
         assert!(config.pricing().unwrap().graph_sizes.is_empty());
         let padding = PricingConfig { cudagraph_padding: true, ..config };
         assert_eq!(padding.pricing().unwrap().graph_sizes, [2, 4]);
+        let engines = PricingConfig { cudagraph_padding: true, ..PricingConfig::default() };
+        let config = engines.resolve(vec![1, 8], Path::new("")).unwrap();
+        assert_eq!(config.pricing().unwrap().graph_sizes, [1, 8]);
+        // An engine without graphs pads nothing.
+        let config = engines.resolve(Vec::new(), Path::new("")).unwrap();
+        assert_eq!(config.cudagraph_capture_sizes, None);
+        assert!(config.pricing().unwrap().graph_sizes.is_empty());
     }
 }

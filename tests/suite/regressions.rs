@@ -67,7 +67,7 @@ fn a_speedup_that_is_no_number_is_refused() {
 /// Nothing was set, and nobody told.
 #[test]
 fn a_field_that_is_not_there_cannot_be_unset() {
-    for text in ["block_size=", "engine.vllm.blok_size=null", "engine.sglang=", "host.x.y=~"] {
+    for text in ["block_size=", "engine.vllm.blok_size=null", "engine.sglan=", "host.x.y=~"] {
         let ran = replay(&["--set", text]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{text}");
         assert!(ran.stderr.contains("`: unknown "), "{}", ran.stderr);
@@ -142,7 +142,7 @@ fn mistakes_in_yaml_are_told_in_the_words_of_a_scenario() {
         ("host: &a\n  frontend_ms: *a\n", ":2:16: an alias cannot stand inside what it repeats"),
         (
             "workload: &a {trace: {path: t}}\nengine: *a\n",
-            ":2:9: unknown choice `trace` (accepted: `vllm`)",
+            ":2:9: unknown choice `trace` (accepted: `vllm`, `sglang`)",
         ),
     ] {
         let folder = Folder::new();

@@ -269,6 +269,16 @@ impl VllmConfig {
         (self.max_num_batched_tokens.unwrap_or(batched), self.max_num_seqs.unwrap_or(seqs))
     }
 
+    /// Batch sizes that CUDA graphs are captured for: 1, 2, 4, every eighth up to 256 and every sixteenth from there,
+    /// up to twice the seats, at most 512 (release 0.33.0, `cudagraph_capture_sizes`). Only for a configuration
+    /// without absent values.
+    pub(crate) fn captured_batches(&self) -> Vec<u32> {
+        let seats = self.max_num_seqs.expect("with_defaults fills every absent value");
+        let max = seats.saturating_mul(2).min(512);
+        let sizes = [1, 2, 4].into_iter().chain((8..256).step_by(8));
+        sizes.chain((256..=512).step_by(16)).filter(|&size| size <= max).collect()
+    }
+
     /// Blocks that requests can hold. Only for a configuration without absent values.
     pub(crate) fn usable_blocks(&self) -> u32 {
         self.num_gpu_blocks.expect("with_defaults fills every absent value") - 1
@@ -474,6 +484,15 @@ mod tests {
         assert_eq!(c.max_num_batched_tokens, Some(4000));
         let c = resolved(|c| c.max_num_batched_tokens = Some(512)).unwrap();
         assert_eq!((c.max_num_seqs, c.max_num_active_seqs), (Some(512), Some(512)));
+    }
+
+    #[test]
+    fn graphs_are_those_that_vllm_captures() {
+        let sizes = |seats| resolved(|c| c.max_num_seqs = Some(seats)).unwrap().captured_batches();
+        assert_eq!(sizes(8), [1, 2, 4, 8, 16]);
+        // 3, then 8 to 248 by 8, then 256 to 512 by 16.
+        assert_eq!(sizes(1024).len(), 3 + 31 + 17);
+        assert_eq!(sizes(1024)[33..36], [248, 256, 272]);
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn requests_that_cannot_be_served_are_counted_by_reason() {
     let limit = "engine.vllm.max_model_len=101";
     let ran = servesim(["replay", &path, "--set", limit, "--format", "json"]);
     let report = ran.report();
-    let expected = json!({"total": 4, "empty_prompt": 2, "prompt_too_long": 1, "zero_output": 1});
+    let expected = json!({"total": 4, "empty_prompt": 2, "prompt_too_long": 1, "queue_full": 0, "zero_output": 1});
     assert_eq!(report["requests"]["rejected"], expected);
     assert_eq!(report["requests"]["completed"], 1);
     assert_eq!(warning(&report, "rejected_requests")["rejected"], 4);
@@ -210,7 +210,7 @@ fn a_bad_scenario_is_refused_with_its_place() {
             "engine:\n  vllm:\n    max_num_seq: 3\n",
             ":3:5: unknown field `max_num_seq`; did you mean `max_num_seqs`? ",
         ),
-        ("engine: {sglang: {}}\n", ":1:10: unknown choice `sglang` (accepted: `vllm`)"),
+        ("engine: {sglan: {}}\n", ":1:10: unknown choice `sglan`; did you mean `sglang`? "),
         ("timing: {preset: moker}\n", ":1:18: unknown choice `moker`; did you mean `mocker`? "),
         ("engine: {vllm: {block_size: -1}}\n", ":1:29: "),
         ("engine: {vllm: {block_size: 4294967296}}\n", ":1:29: "),
@@ -275,8 +275,8 @@ fn bad_flags_are_refused_with_what_is_accepted() {
         ("--set", "seed=[", "--set seed=[: `seed`: unclosed bracket '['".into()),
         (
             "--set",
-            "engine.sglang.x=1",
-            "--set engine.sglang.x=1: `engine`: unknown choice `sglang` (accepted: `vllm`)".into(),
+            "engine.trt.x=1",
+            "--set engine.trt.x=1: `engine`: unknown choice `trt` (accepted: `vllm`, `sglang`)".into(),
         ),
         (
             "--set",
