@@ -222,6 +222,7 @@ impl Case {
             priority_scheduling_preemption_threshold: c.priority_scheduling_preemption_threshold,
             disable_priority_preemption: c.disable_priority_preemption,
             retraction_policy: c.retraction_policy,
+            ..SglangConfig::default()
         }
     }
 
