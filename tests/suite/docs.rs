@@ -130,24 +130,30 @@ fn output_of(args: &[&str]) -> String {
 
 #[test]
 fn cited_rules_are_on_the_page() {
-    let page = page("docs/engines/vllm.md");
-    let mut cited = 0;
+    let (vllm, sglang) = (page("docs/engines/vllm.md"), page("docs/engines/sglang.md"));
+    let mut cited = [0, 0];
     for path in crate::layers::sources() {
         let text = std::fs::read_to_string(&path).unwrap();
+        let shown = path.to_string_lossy().replace('\\', "/");
+        let is_sglang = shown.contains("sglang") || shown.contains("radix");
+        let (page, families) = if is_sglang { (&sglang, "CASPEKXWQMDNRFO") } else { (&vllm, "R") };
         let comments = text.lines().filter_map(|line| line.split_once("//").map(|(_, text)| text));
-        for rule in comments.flat_map(rules) {
-            cited += 1;
-            let defined = page.text.contains(&format!("\n- **R{rule}** "));
-            assert!(defined, "{}: R{rule} is not in docs/engines/vllm.md", path.display());
+        for rule in comments.flat_map(|comment| rules(comment, families)) {
+            cited[usize::from(is_sglang)] += 1;
+            let defined = page.text.contains(&format!("\n- **{rule}** "));
+            assert!(defined, "{shown}: {rule} is not on the engine's page");
         }
     }
-    assert!(cited > 60, "{cited}");
+    assert!(cited.iter().all(|&cited| cited > 60), "{cited:?}");
 }
 
-/// The numbers of the rules that a comment cites.
-fn rules(comment: &str) -> Vec<u32> {
+/// The rules of `families` that a comment cites.
+fn rules<'a>(comment: &'a str, families: &'a str) -> impl Iterator<Item = &'a str> {
     let words = comment.split(|c: char| !c.is_ascii_alphanumeric());
-    words.filter_map(|word| word.strip_prefix('R')?.parse().ok()).collect()
+    words.filter(move |word| {
+        let number = word.strip_prefix(|c: char| families.contains(c));
+        number.is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number < 100))
+    })
 }
 
 /// `path` and the names behind it in the last column: the file holds each of them.
