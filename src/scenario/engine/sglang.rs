@@ -33,7 +33,7 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
         front_end: FrontEnd::Sglang { context_tokens: context },
         captured_batches: config.captured_batches(),
         fields: EngineFields {
-            sequence: if pool < context {
+            sequence: if pool <= context {
                 "engine.sglang.max_total_tokens"
             } else {
                 "engine.sglang.context_length"
