@@ -208,6 +208,9 @@ pub(super) struct CommonArgs {
     /// Accelerators that share every layer (`parallel.tensor_parallel_size`).
     #[arg(long, value_name = "N")]
     pub(super) tp: Option<u32>,
+    /// The engine: `vllm` or `sglang`. One that the scenario does not have comes with its defaults.
+    #[arg(long, value_name = "FAMILY")]
+    pub(super) engine: Option<String>,
     /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     pub(super) set: Vec<String>,
@@ -305,7 +308,7 @@ pub(super) struct PresetsArgs {
     /// How presets are printed.
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "memory")]
     pub(super) format: Format,
-    /// Derive what memory a model leaves for KV on a GPU. MODEL is a name, or the path of a `config.json` or of a
+    /// Derive what memory a model leaves for KV on a GPU, for vLLM and for SGLang. MODEL is a name, or the path of a `config.json` or of a
     /// folder that holds one.
     #[arg(long, num_args = 2, value_names = ["MODEL", "GPU"])]
     pub(super) memory: Option<Vec<String>>,
@@ -313,10 +316,10 @@ pub(super) struct PresetsArgs {
     pub(super) derivation: MemoryArgs,
 }
 
-/// What `--memory` derives with; names and defaults are vLLM's.
+/// What `--memory` derives with; names and defaults are vLLM's, but for `mem_fraction_static`.
 #[derive(Debug, clap::Args)]
 pub(super) struct MemoryArgs {
-    /// Without CUDA graphs, as engines before vLLM 0.21.0 reckon too.
+    /// Without CUDA graphs, as vLLM before 0.21.0 reckons too.
     #[arg(long, requires = "memory")]
     pub(super) enforce_eager: bool,
     /// Devices that share every layer.
@@ -328,6 +331,9 @@ pub(super) struct MemoryArgs {
     /// Share of the memory that the engine may use.
     #[arg(long, value_name = "SHARE", default_value_t = 0.92, requires = "memory")]
     pub(super) gpu_memory_utilization: f64,
+    /// The same share for SGLang; absent: its own choice.
+    #[arg(long, value_name = "SHARE", requires = "memory")]
+    pub(super) mem_fraction_static: Option<f64>,
     /// Longest sequence; absent: the model's, or what fits if that is less.
     #[arg(long, value_name = "N", requires = "memory")]
     pub(super) max_model_len: Option<u32>,

@@ -11,10 +11,13 @@ use super::args::{Format, MemoryArgs, PresetsArgs};
 use super::error::CliError;
 use crate::base::config::ConfigError;
 use crate::base::hint::nearest;
+use crate::engine::sglang::config::SglangConfig;
+use crate::engine::sglang::config::defaults;
 use crate::engine::vllm::config::{Device, VllmConfig};
 use crate::model::accelerator::Accelerator;
 use crate::model::hugging_face;
-use crate::model::memory::{KvMemory, MemoryOptions};
+use crate::model::memory::sglang::StaticMemory;
+use crate::model::memory::{KvMemory, MemoryError, MemoryOptions};
 use crate::model::parallel::Parallel;
 use crate::model::presets::{self, AcceleratorPreset, ModelPreset, Source};
 use crate::model::shape::{DataType, ModelShape};
@@ -237,10 +240,12 @@ fn memory(
     };
     let memory = derive(&model, accelerator, &parallel, &options)?;
     let model_len = memory.options.max_model_len;
+    let sglang = static_memory(&model, accelerator, &parallel, args)?;
     write!(out, "{memory}")?;
     if model_len < longest && args.max_model_len.is_none() {
         writeln!(out, "max_model_len is what fits: the model's own is {longest} tokens.")?;
     }
+    write!(out, "\nSGLang 0.5.23:\n{sglang}")?;
     if memory.usable_tokens() < u64::from(model_len) {
         writeln!(
             io::stderr(),
@@ -250,6 +255,33 @@ fn memory(
         return Ok(Outcome::Failed);
     }
     Ok(Outcome::Done)
+}
+
+/// What is said of SGLang, with its own defaults for the rest.
+fn static_memory(
+    model: &ModelShape,
+    accelerator: &Accelerator,
+    parallel: &Parallel,
+    args: &MemoryArgs,
+) -> Result<String, CliError> {
+    let mut engine = SglangConfig {
+        mem_fraction_static: args.mem_fraction_static,
+        disable_cuda_graph: args.enforce_eager,
+        ..SglangConfig::default()
+    };
+    engine.check_ranges()?;
+    engine.choose_by(&defaults::Device::of(accelerator, Some(model), parallel));
+    let Some(share) = engine.mem_fraction_static else {
+        return Ok("passes and graphs leave none of the memory\n".to_owned());
+    };
+    match StaticMemory::derive(model, accelerator, parallel, share, engine.page_size) {
+        Ok(memory) => Ok(memory.to_string()),
+        // It may fit the one and not the other.
+        Err(error @ MemoryError::DoesNotFit { .. }) => {
+            Ok(wrapped(&error.to_string(), WIDTH_MAX) + "\n")
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Absent limits as the engine's own defaults.

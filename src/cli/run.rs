@@ -39,6 +39,13 @@ fn execute(
 ) -> Result<Outcome, CliError> {
     let scenario = scenario.clone().set_up(args.model.as_deref(), args.gpu.as_deref(), args.tp);
     let scenario = scenario.with(&assignments(args)?)?;
+    if let Some(family) = args.engine.as_ref().filter(|name| *name != scenario.engine_family()) {
+        return Err(CliError::Flag {
+            flag: "--engine",
+            found: family.clone(),
+            accepted: "no --set that chooses another engine",
+        });
+    }
     let scenario = scenario
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
@@ -126,9 +133,13 @@ fn print(report: &Report, format: Format, out: &mut dyn Write) -> io::Result<()>
     }
 }
 
-/// The fields that flags override; flags of their own come after `--set`.
+/// The fields that flags override; the family of the engine comes before `--set`, other flags of their own after it.
 fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     let mut all = Vec::new();
+    if let Some(family) = &args.engine {
+        let value = json!({ family.as_str(): {} });
+        all.push(Assignment::by_flag(format!("--engine {family}"), "engine", value).merging());
+    }
     for text in &args.set {
         all.push(Assignment::parse(text)?);
     }

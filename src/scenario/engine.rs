@@ -67,6 +67,14 @@ pub(crate) struct EngineFacts {
 }
 
 impl EngineConfig {
+    /// What the family is called in a scenario.
+    pub(super) const fn family(&self) -> &'static str {
+        match self {
+            Self::Vllm(_) => "vllm",
+            Self::Sglang(_) => "sglang",
+        }
+    }
+
     /// Fills in what is absent, from what the engine is set up on and as the engine itself would. A relative path
     /// counts from `directory`.
     ///

@@ -272,6 +272,11 @@ impl Scenario {
         Ok(())
     }
 
+    /// The family of its engine, `vllm` or `sglang`.
+    pub(crate) const fn engine_family(&self) -> &'static str {
+        self.engine.family()
+    }
+
     /// The same scenario under another seed.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {

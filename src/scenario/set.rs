@@ -220,6 +220,7 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::sglang::config::SglangConfig;
     use crate::scenario::{EngineConfig, WarmupConfig, json_schema};
     use crate::timing::config::{FixedConfig, TimingConfig};
 
@@ -241,6 +242,10 @@ mod tests {
         let expected = FixedConfig { decode_ms: 5.0, ..FixedConfig::default() };
         let timing = set("timing.fixed.decode_ms=5").unwrap().timing;
         assert_eq!(timing, Some(TimingConfig::Fixed(expected)));
+        let EngineConfig::Sglang(sglang) = set("engine.sglang.page_size=16").unwrap().engine else {
+            panic!("the family was chosen")
+        };
+        assert_eq!(sglang, SglangConfig { page_size: 16, ..SglangConfig::default() });
         let warmup = set("metrics.warmup.requests=100").unwrap().metrics.warmup;
         assert_eq!(warmup, Some(WarmupConfig::Requests(100)));
     }

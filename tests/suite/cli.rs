@@ -305,11 +305,16 @@ fn the_schema_describes_what_a_resolved_scenario_holds() {
     let mut held = names(&scenario);
     held.sort();
     assert_eq!(held, described);
-    let mut vllm = names(&schema["$defs"]["VllmConfig"]["properties"]);
-    vllm.sort();
-    let mut held = names(&scenario["engine"]["vllm"]);
-    held.sort();
-    assert_eq!(held, vllm);
+    let sglang = servesim(["replay", &path, "--format", "json", "--engine", "sglang"]).report();
+    let sglang = &sglang["scenario"]["engine"]["sglang"];
+    for (family, config) in [("VllmConfig", &scenario["engine"]["vllm"]), ("SglangConfig", sglang)]
+    {
+        let mut described = names(&schema["$defs"][family]["properties"]);
+        described.sort();
+        let mut held = names(config);
+        held.sort();
+        assert_eq!(held, described);
+    }
 }
 
 /// Twelve requests, one every second, the i-th with i + 1 output tokens.

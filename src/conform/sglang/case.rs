@@ -204,7 +204,6 @@ impl Case {
         SglangConfig {
             context_length: Some(c.context_len),
             max_total_tokens: Some(c.max_total_tokens),
-            mem_fraction_static: None,
             max_running_requests: Some(c.max_running_requests),
             max_queued_requests: c.max_queued_requests,
             max_prefill_tokens: c.max_prefill_tokens,

@@ -193,7 +193,7 @@ impl SglangConfig {
     fn fill_chunk_and_graphs(&mut self, device: Option<&Device>) {
         let (chunk, graphs) = device.map_or(defaults::UNKNOWN, Device::chunk_and_graph_batch);
         self.chunked_prefill_size.get_or_insert(chunk);
-        // Z2.
+        // Larger batches than can run need no graph.
         let graphs = graphs.min(self.max_running_requests.unwrap_or(u32::MAX));
         self.cuda_graph_max_bs_decode.get_or_insert(graphs);
     }

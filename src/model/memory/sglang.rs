@@ -5,7 +5,7 @@
 //! ```
 //!
 //! SGLang measures what is free before and after it loads the weights, and leaves `1 - mem_fraction_static` of the
-//! former to activations and CUDA graphs, whatever these take (Z3 of release 0.5.23).
+//! former to activations and CUDA graphs, whatever these take (release 0.5.23).
 //!
 //! Not here: what is not in [`super`] either, and the pool of its own that layers with a window have: they count with
 //! the share that SGLang gives them by default.

@@ -33,7 +33,7 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
         front_end: FrontEnd::Sglang { context_tokens: context },
         captured_batches: config.captured_batches(),
         fields: EngineFields {
-            sequence: if pool < context {
+            sequence: if pool <= context {
                 "engine.sglang.max_total_tokens"
             } else {
                 "engine.sglang.context_length"
@@ -57,7 +57,7 @@ pub(super) fn resolve(
     config.check_ranges().map_err(within)?;
     resolve_pool(config, directory).map_err(within)?;
     if let Some(accelerator) = on.accelerator {
-        config.choose_by(&device(accelerator, on));
+        config.choose_by(&Device::of(accelerator, on.model, on.parallel));
     }
     if let (Some(model), Some(accelerator)) = (on.model, on.accelerator) {
         resolve_memory(config, model, accelerator, on.parallel)?;
@@ -67,15 +67,6 @@ pub(super) fn resolve(
     }
     *config = config.resolve().map_err(within)?;
     Ok(())
-}
-
-fn device(accelerator: &Accelerator, on: &Deployed<'_>) -> Device {
-    Device {
-        memory_mib: accelerator.memory_gb * 1e9 / (1024.0 * 1024.0),
-        tensor_parallel_size: on.parallel.tensor_parallel_size,
-        pipeline_parallel_size: on.parallel.pipeline_parallel_size,
-        mla: on.model.is_some_and(|model| model.mla.is_some()),
-    }
 }
 
 /// The pool of an engine that states it in its log.

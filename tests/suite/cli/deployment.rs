@@ -42,6 +42,119 @@ fn names_set_up_timing_memory_and_defaults() {
 }
 
 #[test]
+fn names_set_up_sglang_too() {
+    let folder = Folder::new();
+    let names = ["--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "sglang"];
+    let report = replayed(&folder, &names);
+    let sglang = &report["scenario"]["engine"]["sglang"];
+    // 79.18 GiB: a chunk of 8192, graphs up to 256; 512 + 1.5 * 8192 + 128 + 2 * 256 + 8 * 58 = 13,904 MiB of 81,081
+    // are left to everything else.
+    assert_eq!(sglang["chunked_prefill_size"], 8192);
+    assert_eq!(sglang["cuda_graph_max_bs_decode"], 256);
+    assert_eq!(sglang["mem_fraction_static"], 0.829);
+    assert_eq!(sglang["context_length"], 131_072);
+    // 78.48 GiB * 0.829 less 14.957 GiB of weights are 50.10 GiB, of 8192 tokens each.
+    let tokens = sglang["max_total_tokens"].as_u64().unwrap();
+    assert!((410_000..411_000).contains(&tokens), "{tokens}");
+    // It holds three sequences of 131,072 tokens: 1603, raised to 2048.
+    assert_eq!(sglang["max_running_requests"], 2048);
+    assert_eq!(report["engines"][0]["kv"]["capacity_blocks"], tokens);
+    let engine = report["title"]["engine"].as_str().unwrap();
+    assert_eq!(engine, "llama-3.1-8b on h100-sxm, SGLang 0.5.23 (overlap), 1 engine");
+    // It is what a run without names gets, and what its report gives again.
+    assert_eq!(without_host(&report), without_host(&replayed(&folder, &names[4..])));
+    let path = folder.write("report.json", report.to_string());
+    let again = servesim(["run", &path, "--format", "json"]).report();
+    assert_eq!(without_host(&again), without_host(&report));
+    // Another accelerator, and there is another pool.
+    let larger = servesim(["run", &path, "--gpu", "h200-sxm", "--format", "json"]).report();
+    let larger = &larger["scenario"]["engine"]["sglang"];
+    assert!(larger["max_total_tokens"].as_u64() > Some(2 * tokens), "{larger}");
+}
+
+#[test]
+fn the_pool_of_sglang_may_be_given_and_has_to_fit() {
+    let folder = Folder::new();
+    let log = "server_args=ServerArgs(page_size=16)\nmax_total_num_tokens=119010, chunked_prefill_size=8192\n";
+    let log = folder.write("server.log", log);
+    let log = format!("engine.sglang.kv_cache_log={log}");
+    for pool in ["engine.sglang.max_total_tokens=119010", &log] {
+        let report = replayed(&folder, &["--set", pool, "--set", "engine.sglang.page_size=64"]);
+        // In whole pages of 64: 1859.
+        assert_eq!(report["engines"][0]["kv"]["capacity_blocks"], 1859, "{pool}");
+        assert_eq!(report["scenario"]["engine"]["sglang"]["max_total_tokens"], 118_976);
+    }
+    let given = "engine.sglang.max_total_tokens=9000";
+    let error = refusal(&folder, &["--set", &log, "--set", given]);
+    assert!(
+        error.contains("`engine.sglang.kv_cache_log` is given beside max_total_tokens"),
+        "{error}"
+    );
+    let pool = "engine.sglang.max_total_tokens=600000";
+    let error = refusal(&folder, &["--set", pool]);
+    assert!(
+        error.contains("`engine.sglang.max_total_tokens` is 600000, expected at most what fits"),
+        "{error}"
+    );
+    let wanted = ["--set", pool, "--set", "engine.sglang.allow_overcommit=true"];
+    assert_eq!(replayed(&folder, &wanted)["engines"][0]["kv"]["capacity_blocks"], 600_000);
+    let error =
+        refusal(&folder, &["--model", "llama-3.1-70b", "--gpu", "h100-sxm", "--engine", "sglang"]);
+    assert!(
+        error.contains("`model` is llama-3.1-70b, expected a model that fits with a"),
+        "{error}"
+    );
+    for (setting, message) in [
+        (
+            "context_length=131073",
+            "`engine.sglang.context_length` is 131073, expected at most 131072",
+        ),
+        (
+            "page_size=48",
+            "`engine.sglang.chunked_prefill_size` is 8192, expected a multiple of page_size",
+        ),
+        ("mem_fraction_static=0.1", "`model` is llama-3.1-8b, expected a model that fits with a"),
+    ] {
+        let error = refusal(&folder, &["--set", &format!("engine.sglang.{setting}")]);
+        assert!(error.contains(message), "{setting}: {error}");
+    }
+}
+
+/// A setting of another family switches with all of its defaults; a flag does, too, and is not contradicted.
+#[test]
+fn the_family_is_chosen_by_a_setting_or_a_flag() {
+    let folder = Folder::new();
+    folder.write("t.jsonl", trace(&requests()));
+    let vllm = "workload: {trace: {path: t.jsonl}}\ntiming: {fixed: {}}\nengine: {vllm: {max_num_seqs: 7}}\n";
+    let sglang = vllm.replace("vllm: {max_num_seqs: 7}", "sglang: {page_size: 16}");
+    let (vllm, sglang) = (folder.write("v.yaml", vllm), folder.write("s.yaml", sglang));
+    let engine = |path: &str, args: &[&str]| {
+        let run = servesim([&["run", path, "--format", "json"], args].concat());
+        run.report()["scenario"]["engine"].clone()
+    };
+    let default = engine(&vllm, &["--engine", "sglang"]);
+    assert_eq!(default["sglang"]["page_size"], 1);
+    assert!(default.get("vllm").is_none(), "{default}");
+    assert_eq!(engine(&vllm, &["--set", "engine.sglang={}"]), default);
+    // The flag is no news to a scenario of that family, and a setting goes on from it.
+    assert_eq!(engine(&sglang, &["--engine", "sglang"])["sglang"]["page_size"], 16);
+    assert_eq!(engine(&vllm, &["--engine", "vllm"]), engine(&vllm, &[]));
+    let set = ["--engine", "sglang", "--set", "engine.sglang.schedule_policy=lpm"];
+    assert_eq!(engine(&vllm, &set), engine(&vllm, &set[2..]));
+    assert_eq!(engine(&vllm, &set)["sglang"]["schedule_policy"], "lpm");
+    for contradiction in ["engine.vllm.block_size=32", "engine={vllm: {}}", "engine.sglang="] {
+        let error = refusal(&folder, &["--engine", "sglang", "--set", contradiction]);
+        let expected = "servesim: --engine sglang: expected no --set that chooses another engine\n";
+        assert_eq!(error, expected, "{contradiction}");
+    }
+    let error = refusal(&folder, &["--engine", "sglan"]);
+    assert!(
+        error.contains("--engine sglan: `engine`: unknown choice `sglan`; did you mean `sglang`?"),
+        "{error}"
+    );
+}
+
+#[test]
 fn names_go_before_what_the_scenario_says_and_settings_after() {
     let folder = Folder::new();
     folder.write("t.jsonl", trace(&requests()));

@@ -82,10 +82,36 @@ fn memory_is_derived_line_by_line() {
 }
 
 #[test]
+fn both_engines_have_a_derivation() {
+    let text = printed(&["--memory", "llama-3.1-8b", "h100"]);
+    let (vllm, sglang) = text.split_once("\nSGLang 0.5.23:\n").unwrap();
+    assert!(vllm.contains("gpu_memory_utilization 0.92") && vllm.contains(" blocks, "), "{vllm}");
+    // 32 layers * 2 * 8 heads * 128 * 2 bytes; 16.06e9 bytes of weights.
+    assert!(sglang.contains("128.000  KiB for a token\n"), "{sglang}");
+    assert!(sglang.contains("-    13.000  weights of 32 layers\n"), "{sglang}");
+    let tokens = |args: &[&str]| -> u64 {
+        let text = printed(&[&["--memory", "llama-3.1-8b", "h100"], args].concat());
+        let line = text.lines().find(|line| line.contains("  tokens, in pages of 1")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    // A tenth of the 78.48 GiB that are free, at 8192 tokens a GiB.
+    let step =
+        tokens(&["--mem-fraction-static", "0.8"]) - tokens(&["--mem-fraction-static", "0.7"]);
+    assert!(step.abs_diff(64_293) < 10, "{step}");
+    assert!(tokens(&["--kv-type", "fp8"]).abs_diff(2 * tokens(&[])) <= 1);
+    assert!(tokens(&["--enforce-eager"]) > tokens(&[]));
+    let text = refused(&["--memory", "llama-3.1-8b", "h100", "--mem-fraction-static", "1"]);
+    assert!(text.contains("`mem_fraction_static` is 1, expected a share above 0"), "{text}");
+}
+
+#[test]
 fn a_sequence_that_does_not_fit_is_shortened_or_refused() {
     let args = ["--memory", "llama-3.1-70b", "h100", "--tp", "2"];
     let text = printed(&args);
-    assert!(text.ends_with("max_model_len is what fits: the model's own is 131072 tokens.\n"));
+    let note = "max_model_len is what fits: the model's own is 131072 tokens.\n";
+    assert!(text.contains(note), "{text}");
+    // 65.7 GiB of weights are more than SGLang's share of what is free.
+    assert!(text.contains("it fits from tensor_parallel_size 4 on"), "{text}");
     let longer = [&args[..], &["--max-model-len", "131072"]].concat();
     let ran = servesim(["presets"].iter().chain(&longer));
     assert_eq!(ran.code, Some(1));

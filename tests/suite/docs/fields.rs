@@ -297,7 +297,8 @@ fn the_page_of_traces_has_the_same_fields_and_defaults() {
 }
 
 /// Flags and values that change their field.
-const FLAGS: [(&str, &str); 12] = [
+const FLAGS: [(&str, &str); 13] = [
+    ("--engine", "sglang"),
     ("--warm-cache", "3"),
     ("--model", "qwen3-8b"),
     ("--gpu", "h200-sxm"),
@@ -348,6 +349,42 @@ fn the_flags_are_those_of_the_help_and_set_their_fields() {
         let pointer = format!("/{}", field.replace('.', "/"));
         let (found, default) = (report["scenario"].pointer(&pointer), defaults.pointer(&pointer));
         assert!(found.is_some() && found != default, "{flag} does not change {field}");
+    }
+}
+
+/// Chunks and graphs of SGLang by memory, on one accelerator and on four.
+#[test]
+fn chunks_and_graphs_follow_the_memory_as_the_page_says() {
+    let page = page("docs/scenario.md");
+    let resolved = |gib: Option<f64>, size: u32| {
+        let mut settings = vec![
+            "engine.sglang={allow_overcommit: true, max_total_tokens: 1000}".to_owned(),
+            "timing.fixed={}".to_owned(),
+            format!("parallel.tensor_parallel_size={size}"),
+        ];
+        if let Some(gib) = gib {
+            let memory_gb = gib * 1.073_741_824;
+            settings.push(format!(
+                "accelerator.data_sheet={{name: a, memory_gb: {memory_gb}, memory_gb_per_s: 1, \
+                 tflops: {{bf16: 1}}, link_gb_per_s: 1}}"
+            ));
+        }
+        let settings: Vec<_> = settings.iter().map(|s| Assignment::parse(s).unwrap()).collect();
+        let scenario = Scenario::replay(Path::new("t.jsonl")).with(&settings).unwrap();
+        let scenario = serde_json::to_value(scenario.resolve(Path::new("")).unwrap()).unwrap();
+        let sglang = &scenario["engine"]["sglang"];
+        (sglang["chunked_prefill_size"].to_string(), sglang["cuda_graph_max_bs_decode"].to_string())
+    };
+    let rows = table(&page, "#### Defaults by memory");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let gib = match row[0].split_whitespace().collect::<Vec<_>>()[..] {
+            ["below", gib, "GiB"] => Some(gib.parse::<f64>().unwrap() - 0.01),
+            ["more"] => Some(160.0),
+            _ => None,
+        };
+        assert_eq!(resolved(gib, 1), (row[1].to_owned(), row[2].to_owned()), "{row:?}");
+        assert_eq!(resolved(gib, 4), (row[1].to_owned(), row[3].to_owned()), "{row:?}");
     }
 }
 

@@ -1,5 +1,10 @@
 //! What SGLang chooses by the device when it is not told: the size of a chunk, the decode batches it captures CUDA
-//! graphs for, and the share of the memory for weights and KV (Z, Z1 and Z2; release 0.5.23).
+//! graphs for, and the share of the memory for weights and KV. Its release 0.5.23 resolved the same for the figures in the
+//! tests.
+
+use crate::model::accelerator::Accelerator;
+use crate::model::parallel::Parallel;
+use crate::model::shape::ModelShape;
 
 /// What the defaults look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +29,19 @@ const LARGE_MIB: f64 = 60.0 * 1024.0;
 const RESERVE_MIN_MIB: f64 = 10_240.0;
 
 impl Device {
+    /// An accelerator, with the model that it serves if that is known.
+    ///
+    /// The engine asks the driver for the memory, which states about half a percent more than an accelerator has
+    /// here.
+    pub(crate) fn of(accelerator: &Accelerator, model: Option<&ModelShape>, on: &Parallel) -> Self {
+        Self {
+            memory_mib: accelerator.memory_gb * 1e9 / (1024.0 * 1024.0),
+            tensor_parallel_size: on.tensor_parallel_size,
+            pipeline_parallel_size: on.pipeline_parallel_size,
+            mla: model.is_some_and(|model| model.mla.is_some()),
+        }
+    }
+
     /// Tokens of a chunk, and the largest decode batch that a graph is captured for.
     pub(super) fn chunk_and_graph_batch(&self) -> (i32, u32) {
         let wide = self.tensor_parallel_size >= 4;
@@ -62,7 +80,8 @@ impl Device {
         if self.memory_mib > LARGE_MIB {
             reserved_mib = reserved_mib.max(RESERVE_MIN_MIB);
         }
-        let share = (self.memory_mib - reserved_mib) / self.memory_mib;
+        // The whole memory is no share that a scenario may say.
+        let share = ((self.memory_mib - reserved_mib) / self.memory_mib).min(0.999);
         // Rounded as Python rounds, from the exact value of the double.
         format!("{share:.3}").parse().expect("a number that was just written")
     }
