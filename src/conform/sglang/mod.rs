@@ -130,7 +130,8 @@ mod tests {
         let tiny = TINY.join("\n\n");
         let late = tiny.replace("\"done\":2045", "\"done\":2046");
         let verdicts = checked(&format!("\n{tiny}\n{late}\n\n{tiny}\n")).unwrap();
-        assert_eq!((&verdicts[0], &verdicts[2]), (&verdicts[2], &Verdict::Same { lines: 5 }));
+        let same = Verdict::Same { lines: 5 };
+        assert_eq!((&verdicts[0], &verdicts[2]), (&same, &same));
         let Verdict::Different { line, keys, .. } = &verdicts[1] else { panic!("{verdicts:?}") };
         // The first case has the lines 2, 4 ... 12, the second 13, 15 ...; its fourth is at 19.
         assert_eq!((*line, keys.as_slice()), (19, &["done".to_owned()][..]));

@@ -139,12 +139,11 @@ impl<'a> Transcript<'a> {
     fn note_lost(&mut self, lost: &[RequestId], displaced: &[RequestId]) {
         for &request in lost {
             self.requests[request.index()].retractions += 1;
-            let list = if displaced.contains(&request) {
-                &mut self.preempted
+            if displaced.contains(&request) {
+                self.preempted.push(request);
             } else {
-                &mut self.retracted
-            };
-            list.push(request);
+                self.retracted.push(request);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use servesim::conform::{Verdict, find_recordings};
+use servesim::conform::{Recording, Verdict, find_recordings};
 
 use super::text;
 use crate::support::{Folder, lines_of, repository, servesim, shared};
@@ -57,7 +57,7 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
 fn assert_conform(folder: &Path) -> BTreeMap<String, usize> {
     let files = files(folder);
     let recordings = find_recordings(folder).unwrap();
-    let found: Vec<&Path> = recordings.iter().map(|recording| recording.path()).collect();
+    let found: Vec<&Path> = recordings.iter().map(Recording::path).collect();
     assert!(found.iter().eq(files.values()), "{found:?}");
     for recording in &recordings {
         let blocks = blocks(recording.path());
