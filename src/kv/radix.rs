@@ -194,11 +194,6 @@ impl RadixCache {
         self.touched
     }
 
-    /// Nodes there may be: their ids are smaller.
-    pub(crate) fn nodes_max(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// The node above `node`.
     pub(crate) fn parent(&self, node: u32) -> u32 {
         self.nodes[node as usize].parent

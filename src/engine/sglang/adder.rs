@@ -1,5 +1,7 @@
 //! Admission: whom a prefill pass takes from the queue (E0 to E8, K1 to K3, W1, W2).
 
+use std::cmp::Ordering;
+
 use super::Sglang;
 use super::batch::LastPrefill;
 use super::config::SchedulePolicy;
@@ -19,8 +21,8 @@ pub(super) struct Adder {
     pub(super) input_tokens: i64,
     /// Tokens until the chunk size, if there is one.
     pub(super) chunk_tokens: Option<i64>,
-    /// Tokens of the pool that are spoken for, running outputs to come included; not rounded (E3).
-    pub(super) total_offset: f64,
+    /// Tokens of the pool that are spoken for, running outputs to come included.
+    pub(super) total_offset: Offset,
     /// Tokens of the pool that this pass takes.
     pub(super) now_offset: i64,
     /// Who was admitted, with the tokens to compute.
@@ -32,6 +34,30 @@ pub(super) struct Adder {
     pub(super) reservations: Option<Vec<Reservation>>,
     /// Who lost its place to somebody better (Q3).
     pub(super) displaced: Vec<SlotId>,
+}
+
+/// Tokens of the pool that are spoken for: a double that the engine forms in a certain order, so that a
+/// budget that ends on a whole token can depend on how it rounds.
+#[derive(Clone, Debug)]
+pub(super) struct Offset {
+    /// Its value, or close to it.
+    near: f64,
+    /// What was charged so far, in order, as long as the value is not exact.
+    charged: Option<Vec<f64>>,
+}
+
+impl Offset {
+    /// How much rounding may have moved it.
+    fn slack(&self) -> f64 {
+        if self.charged.is_none() { 0.0 } else { 1e-9 * (1.0 + self.near.abs()) }
+    }
+
+    fn charge(&mut self, tokens: f64) {
+        self.near += tokens;
+        if let Some(charged) = &mut self.charged {
+            charged.push(tokens);
+        }
+    }
 }
 
 /// What came of a candidate.
@@ -46,25 +72,9 @@ pub(super) enum Candidate {
 }
 
 impl Adder {
-    /// Tokens of the pool that are left over for good.
-    pub(super) fn rem_total(&self, idle_tokens: u32) -> f64 {
-        f64::from(idle_tokens) - self.total_offset
-    }
-
     /// Tokens of the pool that are left now.
     pub(super) fn rem_now(&self, idle_tokens: u32) -> i64 {
         i64::from(idle_tokens) - self.now_offset
-    }
-
-    /// Whether another candidate may be looked at (E0, E8).
-    fn state(&self, idle_tokens: u32) -> Candidate {
-        if self.rem_total(idle_tokens) <= 0.0 || self.rem_now(idle_tokens) <= 0 {
-            Candidate::NoMemory
-        } else if self.input_tokens <= 0 || self.chunk_tokens.is_some_and(|tokens| tokens <= 0) {
-            Candidate::Stop
-        } else {
-            Candidate::Admitted
-        }
     }
 
     /// Charges for `tokens` tokens and `output_tokens` tokens of output to come (E7).
@@ -75,7 +85,12 @@ impl Adder {
         }
         let taken = tokens + i64::from(page_tokens);
         self.now_offset += taken;
-        self.total_offset += (taken + i64::from(output_tokens)) as f64;
+        self.total_offset.charge((taken + i64::from(output_tokens)) as f64);
+    }
+
+    /// What a running request may still use is free: it loses its place.
+    pub(super) fn release(&mut self, tokens: f64) {
+        self.total_offset.charge(-tokens);
     }
 
     /// Who was admitted so far.
@@ -123,10 +138,21 @@ impl Sglang {
     /// Fresh budgets (E, E3, W1).
     fn adder(&mut self) -> Adder {
         let mixed = if self.limits.mixes { i64::from(self.batch_len()) } else { 0 };
+        let mut total_offset = Offset { near: mixed as f64, charged: None };
+        if self.steady.size > 0 {
+            total_offset.near += self.reserved_in_step();
+            debug_assert!(
+                (total_offset.near - mixed as f64 - self.reserved_one_by_one()).abs()
+                    <= total_offset.near.mul_add(1e-12, 1e-6)
+            );
+            total_offset.charged = Some(Vec::new());
+        } else {
+            total_offset.near += self.reserved_one_by_one();
+        }
         Adder {
             input_tokens: i64::from(self.limits.prefill_tokens) - mixed,
             chunk_tokens: self.limits.chunk_tokens.map(|tokens| i64::from(tokens) - mixed),
-            total_offset: mixed as f64 + self.reserved_by_running(),
+            total_offset,
             now_offset: mixed,
             admitted: Vec::new(),
             continues: false,
@@ -136,29 +162,37 @@ impl Sglang {
         }
     }
 
-    /// What running requests may still use (E3): a sum as Python forms it, which carries what rounding
-    /// loses.
-    fn reserved_by_running(&mut self) -> f64 {
-        let mut sum = 0.0_f64;
-        let mut lost = 0.0;
-        for slot in self.batch() {
-            let tokens = self.reserved_by(slot);
-            let total = sum + tokens;
-            lost += if sum.abs() >= tokens.abs() {
-                (sum - total) + tokens
-            } else {
-                (tokens - total) + sum
-            };
-            sum = total;
+    /// How `tokens` compare with the tokens of the pool that are left over for good (`rem_total`).
+    pub(super) fn compare_with_rem_total(&mut self, tokens: f64, adder: &mut Adder) -> Ordering {
+        let near = f64::from(self.memory.idle_tokens()) - adder.total_offset.near;
+        if (tokens - near).abs() > adder.total_offset.slack() {
+            return tokens.total_cmp(&near);
         }
-        sum + lost
+        let exact = self.rem_total(adder);
+        tokens.partial_cmp(&exact).expect("budgets are finite")
     }
 
-    /// What one running request may still use (E3).
-    pub(super) fn reserved_by(&self, slot: SlotId) -> f64 {
-        let part = &self.parts[slot.index()];
-        let ratio = if part.ignores_eos { 1.0 } else { self.new_token_ratio };
-        f64::from(clipped(part.limit_tokens.saturating_sub(self.outputs(slot)))) * ratio
+    /// The tokens of the pool that are left over for good, as the engine rounds them.
+    pub(super) fn rem_total(&mut self, adder: &mut Adder) -> f64 {
+        if let Some(charged) = adder.total_offset.charged.take() {
+            let mixed = if self.limits.mixes { f64::from(self.batch_len()) } else { 0.0 };
+            let reserved = mixed + self.reserved_one_by_one();
+            adder.total_offset.near =
+                charged.into_iter().fold(reserved, |sum, tokens| sum + tokens);
+        }
+        f64::from(self.memory.idle_tokens()) - adder.total_offset.near
+    }
+
+    /// Whether another candidate may be looked at (E0, E8).
+    fn state(&mut self, adder: &mut Adder) -> Candidate {
+        let rem_now = adder.rem_now(self.memory.idle_tokens());
+        if rem_now <= 0 || self.compare_with_rem_total(0.0, adder).is_ge() {
+            Candidate::NoMemory
+        } else if adder.input_tokens <= 0 || adder.chunk_tokens.is_some_and(|tokens| tokens <= 0) {
+            Candidate::Stop
+        } else {
+            Candidate::Admitted
+        }
     }
 
     /// Seats that are left (E2), if somebody who is admitted holds a row already or not.
@@ -178,8 +212,11 @@ impl Sglang {
         if self.limits.policy == SchedulePolicy::ShortestPrefillFirst {
             budget -= self.kept_free_of_chunk(rest, budget);
         }
-        let by_memory = adder.rem_total(self.memory.idle_tokens()).floor();
-        let bound = if by_memory < budget as f64 { by_memory as i64 } else { budget };
+        let bound = if self.compare_with_rem_total(budget as f64, adder).is_ge() {
+            self.rem_total(adder).floor() as i64
+        } else {
+            budget
+        };
         let bound = if bound <= 0 { budget } else { bound };
         // The engine itself would fail here for want of memory; it can compute what there is room for.
         let room = i64::from(self.memory.idle_tokens());
@@ -216,7 +253,7 @@ impl Sglang {
     fn admit_waiting(&mut self, adder: &mut Adder) {
         while let Some(&slot) = self.queue.front() {
             // A shortage of memory alone does not stop here: the candidate finds it (E4).
-            if adder.state(self.memory.idle_tokens()) == Candidate::Stop {
+            if self.state(adder) == Candidate::Stop {
                 break;
             }
             if adder.admitted.len() as i64 >= self.free_slots(adder.continues) {
@@ -255,7 +292,7 @@ impl Sglang {
         match fits {
             Ok(tokens) => {
                 self.admit(slot, found, tokens, adder);
-                adder.state(self.memory.idle_tokens())
+                self.state(adder)
             }
             Err(why) => why,
         }
@@ -267,7 +304,7 @@ impl Sglang {
         slot: SlotId,
         found: Found,
         uncached: u32,
-        adder: &Adder,
+        adder: &mut Adder,
     ) -> Result<u32, Candidate> {
         let part = &mut self.parts[slot.index()];
         let output_tokens = clipped(part.limit_tokens - part.outputs.min(part.limit_tokens));
@@ -277,7 +314,7 @@ impl Sglang {
         // What is held is no longer evictable, so it has to fit once more.
         self.memory.hold(part, found);
         let charged = i64::from(self.memory.ceil(uncached));
-        let tokens = if need >= adder.rem_total(self.memory.idle_tokens()) {
+        let tokens = if self.compare_with_rem_total(need, adder).is_ge() {
             Err(Candidate::NoMemory)
         } else if let Some(chunk_tokens) = adder.chunk_tokens {
             if charged <= chunk_tokens {

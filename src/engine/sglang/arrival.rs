@@ -60,6 +60,8 @@ impl Sglang {
             node: ROOT,
             cached_tokens: 0,
             put_tokens: 0,
+            limit_decode: 0,
+            is_long: false,
             looked_up: (0, 0),
             rank: PolicyRank::default(),
         }

@@ -52,7 +52,8 @@ impl Sglang {
     /// Whether everybody's limit is 0: they have their only token already.
     fn has_only_prefills(&self) -> bool {
         let has_none = |slot: SlotId| self.parts[slot.index()].limit_tokens == 0;
-        self.steady.size == 0 && self.running.iter().all(|&slot| has_none(slot))
+        self.steady.size == self.reserved.zero_limits
+            && self.running.iter().all(|&slot| has_none(slot))
     }
 
     /// One decode brings the ratio closer to its minimum (N2).

@@ -11,8 +11,8 @@ impl Sglang {
         let part = &self.parts[slot.index()];
         let (length, hit) = part.looked_up;
         let output_tokens = clipped(part.limit_tokens);
-        let mut missing = f64::from(length - hit) + f64::from(output_tokens)
-            - adder.rem_total(self.memory.idle_tokens());
+        let mut missing =
+            f64::from(length - hit) + f64::from(output_tokens) - self.rem_total(adder);
         let mut running = self.batch();
         running.sort_by_key(|&other| {
             let entry = self.parts[other.index()].entry;
@@ -40,7 +40,8 @@ impl Sglang {
         for slot in batch {
             if victims.contains(&slot) {
                 left -= 1;
-                adder.total_offset -= self.reserved_by(slot);
+                let reserved = self.reserved_by(slot);
+                adder.release(reserved);
                 self.lose_memory(slot, left);
                 self.displaced.push(self.arena[slot].id);
                 adder.displaced.push(slot);

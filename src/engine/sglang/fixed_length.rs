@@ -24,7 +24,7 @@ impl Sglang {
         let idle_tokens = self.memory.idle_tokens();
         let taken = i64::from(self.memory.ceil(uncached)) + i64::from(self.limits.page_tokens);
         let rem_now = adder.rem_now(idle_tokens);
-        if taken as f64 > adder.rem_total(idle_tokens).min(rem_now as f64) {
+        if taken > rem_now || self.compare_with_rem_total(taken as f64, adder).is_gt() {
             return Err(Candidate::NoMemory);
         }
         self.reserve(slot, adder);

@@ -85,6 +85,11 @@ impl Lockstep {
         }
     }
 
+    /// Members without a completed decode, and some who have left.
+    pub(super) fn fresh(&self) -> impl Iterator<Item = Member> + '_ {
+        self.fresh.iter().copied()
+    }
+
     /// Whether nothing stands around the set.
     pub(super) fn has_only_members(&self) -> bool {
         self.is_on && self.ending.is_empty() && self.in_vain.is_empty() && self.left_rows.is_none()
@@ -100,13 +105,14 @@ impl Sglang {
         let next = self.planned_decodes;
         for slot in self.running.drain(..) {
             let request = &mut self.arena[slot];
-            let part = &self.parts[slot.index()];
+            let part = &mut self.parts[slot.index()];
             // Who has its last token in flight ends before the set knows.
             let coming = part.total_outputs().saturating_sub(part.outputs + part.flying_samples);
             let end = if coming == 0 { u64::MAX } else { next + u64::from(coming) - 1 };
             request.steady_since = next;
             let member = Member { order: request.order, slot };
             self.steady.join(member, request.computed_tokens, request.counted, next, end);
+            self.reserved.join(member, part, next);
             self.lockstep.fresh.push_back(member);
             self.requests_touched += 1;
         }
@@ -130,6 +136,7 @@ impl Sglang {
 
     fn leave_steady(&mut self, slot: SlotId) {
         self.settle(slot);
+        self.reserved.leave(&self.parts[slot.index()]);
         let request = &self.arena[slot];
         let (computed, counted) = (request.computed_tokens, request.counted);
         self.steady.leave(computed, counted, self.planned_decodes, &self.arena);
@@ -211,6 +218,7 @@ impl Sglang {
         }
         rows.sort_unstable_by_key(|&(member, _)| member);
         self.lockstep.fresh.clear();
+        self.reserved.clear();
         self.requests_touched += members.len() as u64;
         self.running.extend(members.drain(..).map(|member| member.slot));
         self.lockstep.members = members;

@@ -26,6 +26,7 @@ mod lockstep;
 mod memory;
 mod part;
 mod policy;
+mod reserved;
 mod results;
 
 use std::collections::VecDeque;
@@ -47,6 +48,7 @@ use config::{Limits, SglangConfig};
 use lockstep::Lockstep;
 use memory::Memory;
 use part::Part;
+use reserved::Reserved;
 
 /// One engine's scheduler, its requests and its KV.
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ pub(crate) struct Sglang {
     running: Vec<SlotId>,
     lockstep: Lockstep,
     steady: SteadySet,
+    reserved: Reserved,
     /// The latch that stops admission (S4).
     is_full: bool,
     /// The request whose prompt is computed in chunks (K1).
@@ -121,6 +124,7 @@ impl Sglang {
             running: Vec::new(),
             lockstep: Lockstep::new(advance),
             steady: SteadySet::new(limits.page_tokens),
+            reserved: Reserved::default(),
             is_full: false,
             chunked: None,
             last: None,

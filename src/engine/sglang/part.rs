@@ -40,6 +40,10 @@ pub(super) struct Part {
     pub(super) cached_tokens: u32,
     /// Tokens that it has put into the cache itself since its admission (R9).
     pub(super) put_tokens: u32,
+    /// While it decodes in step: the decode at which it would reach its limit, and whether that is beyond
+    /// the clip (E3).
+    pub(super) limit_decode: u64,
+    pub(super) is_long: bool,
     /// The length and the hit of its latest look-up (Q3).
     pub(super) looked_up: (u32, u32),
     /// What the policy found when it sorted: hit, node, whether an earlier one is like it (P4).
