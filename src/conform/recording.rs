@@ -43,7 +43,8 @@ fn family(path: &Path) -> Result<Option<Family>, ConformError> {
     if vllm::is_recording(path) {
         return Ok(Some(Family::Vllm));
     }
-    Ok(sglang::is_recording(path)?.then_some(Family::Sglang))
+    let is_sglang = !vllm::is_expectation(path) && sglang::is_recording(path)?;
+    Ok(is_sglang.then_some(Family::Sglang))
 }
 
 impl Recording {
@@ -109,5 +110,62 @@ impl fmt::Display for RecordedCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)?;
         self.name().map_or(Ok(()), |name| write!(f, ", {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with these files.
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn recordings_are_told_by_name_and_by_their_first_line() {
+        let folder = folder(&[
+            ("b.case.json", "not looked at"),
+            ("b.expect.jsonl", "{\"input\": 1}"),
+            ("a.jsonl", " { \"input\" : 1}"),
+            ("index.json", "{\"input\": 1}"),
+            ("trace.jsonl", "{\"timestamp\": 0}\n{\"input\": 1}"),
+            ("empty.jsonl", ""),
+        ]);
+        let found = find_recordings(folder.path()).unwrap();
+        let found: Vec<_> = found.iter().map(|r| (r.path.clone(), r.family)).collect();
+        let path = |name| folder.path().join(name);
+        let expected = [(path("a.jsonl"), Family::Sglang), (path("b.case.json"), Family::Vllm)];
+        assert_eq!(found, expected);
+        for name in ["index.json", "trace.jsonl", "empty.jsonl", "b.expect.jsonl"] {
+            let refused = find_recordings(&path(name)).unwrap_err();
+            assert!(matches!(refused, ConformError::NoCase { .. }), "{name}: {refused}");
+        }
+        let refused = find_recordings(&path("absent")).unwrap_err();
+        assert!(matches!(refused, ConformError::Io { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_case_is_shown_as_its_file_and_its_name_among_several() {
+        let case = |name| {
+            format!(
+                "{{\"input\": {{\"name\": \"{name}\", \"config\": {{\"max_total_tokens\": 64}}, \
+                 \"requests\": []}}}}\n"
+            )
+        };
+        let folder = folder(&[("x.jsonl", &(case("one") + &case("two"))), ("y.case.json", "")]);
+        let found = find_recordings(folder.path()).unwrap();
+        let shown = found.iter().flat_map(|recording| recording.cases().unwrap());
+        let shown: Vec<_> = shown.map(|case| (case.to_string(), case.name().is_some())).collect();
+        let [x, y] = ["x.jsonl", "y.case.json"].map(|name| folder.path().join(name));
+        let [x, y] = [x.display(), y.display()];
+        assert_eq!(
+            shown,
+            [(format!("{x}, one"), true), (format!("{x}, two"), true), (format!("{y}"), false)]
+        );
     }
 }

@@ -91,3 +91,47 @@ pub(super) fn compare<L: PartialEq + Serialize>(
         None => Verdict::Same { lines: expected.len() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn recorded(lines: &[Value]) -> Vec<Numbered<Value>> {
+        // With empty lines between them.
+        let numbered = lines.iter().zip((3..).step_by(2));
+        numbered.map(|(line, number)| Numbered { number, line: line.clone() }).collect()
+    }
+
+    #[test]
+    fn the_first_difference_is_told_by_its_line_in_the_file() {
+        let [a, b, c] = ["a", "b", "c"].map(|k| json!({ "k": k }));
+        let expected = recorded(&[a.clone(), b.clone()]);
+        let with = |lines: &[&Value]| compare(&expected, lines.iter().map(|&line| line.clone()));
+        assert_eq!(with(&[&a, &b]), Verdict::Same { lines: 2 });
+        let line_of = |verdict| match verdict {
+            Verdict::Different { line, expected, found, .. } => (line, expected, found),
+            verdict => panic!("{verdict:?}"),
+        };
+        let text = |line: &Value| Some(line.to_string());
+        assert_eq!(line_of(with(&[&a, &c])), (5, text(&b), text(&c)));
+        assert_eq!(line_of(with(&[&a])), (5, text(&b), None));
+        assert_eq!(line_of(with(&[&a, &b, &c])), (6, None, text(&c)));
+        assert_eq!(line_of(compare(&[], [c.clone()])), (1, None, text(&c)));
+    }
+
+    #[test]
+    fn the_keys_that_differ_are_named_one_by_one() {
+        let expected = json!({"f": 1, "at": {"avail": 3, "evict": 4}, "ids": [1, 2], "old": 0});
+        let found = json!({"f": 1, "at": {"avail": 3, "evict": 5}, "ids": [1, 3], "new": 0});
+        let Verdict::Different { keys, .. } = Verdict::different(1, Some(&expected), Some(&found))
+        else {
+            panic!()
+        };
+        assert_eq!(keys, ["at.evict", "ids", "old", "new"]);
+        let Verdict::Different { keys, .. } = Verdict::different(1, Some(&expected), None) else {
+            panic!()
+        };
+        assert!(keys.is_empty());
+    }
+}

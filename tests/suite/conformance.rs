@@ -1,5 +1,7 @@
 //! Are our decisions those of the recorded engine, step by step? And would we see it if not?
 
+mod sglang;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;

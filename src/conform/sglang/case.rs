@@ -1,5 +1,7 @@
 //! A recorded case: the engine's configuration, the price of its forwards, and the requests.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use crate::base::ids::RequestId;
@@ -230,10 +232,14 @@ impl Case {
     /// # Errors
     /// In words, which request is not as the format says.
     pub(super) fn arrivals(&self) -> Result<Vec<Arrival>, String> {
+        let mut names = BTreeSet::new();
         let mut arrivals = Vec::with_capacity(self.requests.len());
         for (index, request) in self.requests.iter().enumerate() {
             let arrival =
                 request.arrival(index).map_err(|what| format!("request {}: {what}", request.id))?;
+            if !names.insert(&request.id) {
+                return Err(format!("two requests have the id {}", request.id));
+            }
             arrivals.push(arrival);
         }
         arrivals.sort_by_key(|arrival| arrival.queued);
@@ -302,6 +308,153 @@ impl CaseRequest {
                 pieces.push(Piece { segment: Segment::Named(stream), tokens });
             }
         }
+        if total == 0 {
+            return Err("its prompt is empty".to_owned());
+        }
         Ok((pieces, total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::SimDuration;
+    use crate::timing::pricer::{HostTime, PassPricer};
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn request(id: &str, arrival_us: u64) -> Value {
+        json!({
+            "id": id, "arrival_us": arrival_us, "prompt": [[7, 0, 40], [8, 0, 2]], "out_stream": 9,
+            "max_new_tokens": 20, "eos_at": 5, "ignore_eos": false,
+        })
+    }
+
+    fn case(config: &Value, requests: &[Value]) -> Result<Case, String> {
+        let input = json!({"name": "x", "config": config, "requests": requests});
+        Case::from_json(json!({ "input": input }).to_string().as_bytes())
+    }
+
+    fn pool(tokens: u32) -> Value {
+        json!({ "max_total_tokens": tokens })
+    }
+
+    fn arrivals(requests: &[Value]) -> Result<Vec<Arrival>, String> {
+        case(&pool(4096), requests)?.arrivals()
+    }
+
+    #[test]
+    fn what_a_case_does_not_say_has_the_defaults_of_the_format() {
+        let config = case(&pool(4096), &[]).unwrap().engine_config();
+        let expected = SglangConfig {
+            context_length: Some(262_144),
+            max_total_tokens: Some(4096),
+            max_running_requests: Some(256),
+            chunked_prefill_size: Some(2048),
+            disable_overlap_schedule: true,
+            ..SglangConfig::default()
+        };
+        assert_eq!(config, expected);
+        let config = json!({
+            "max_total_tokens": 4096, "overlap": true, "chunked_prefill_size": -1,
+            "schedule_policy": "dfs-weight", "radix_eviction_policy": "slru",
+            "max_queued_requests": null,
+        });
+        let config = case(&config, &[]).unwrap().engine_config();
+        let expected = SglangConfig {
+            chunked_prefill_size: Some(-1),
+            disable_overlap_schedule: false,
+            schedule_policy: SchedulePolicy::DfsWeight,
+            radix_eviction_policy: EvictionPolicy::Slru,
+            ..expected
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn requests_arrive_by_time_and_keep_their_numbers() {
+        let arrivals = arrivals(&[request("a", 9), request("b", 2), request("c", 2)]).unwrap();
+        let ids: Vec<_> = arrivals.iter().map(|a| (a.spec.id.0, a.queued.as_ns())).collect();
+        assert_eq!(ids, [(1, 2000), (2, 2000), (0, 9000)]);
+        let spec = &arrivals[0].spec;
+        let piece = |name, tokens| Piece { segment: Segment::Named(name), tokens };
+        assert_eq!(spec.content, Content::Pieces(vec![piece(7, 40), piece(8, 2)]));
+        assert_eq!((spec.prompt_tokens, spec.output), (42, Segment::Named(9)));
+    }
+
+    #[test]
+    fn a_stop_is_a_stop_at_the_limit_too() {
+        let lengths = |eos_at: Value, ignore_eos: bool| {
+            let mut request = request("a", 0);
+            request["eos_at"] = eos_at;
+            request["ignore_eos"] = json!(ignore_eos);
+            let arrivals = arrivals(&[request])?;
+            let Arrival { spec, max_tokens, ignore_eos, .. } = &arrivals[0];
+            Ok::<_, String>((spec.output_tokens, *max_tokens, *ignore_eos))
+        };
+        assert_eq!(lengths(json!(5), false), Ok((5, 20, false)));
+        assert_eq!(lengths(json!(20), false), Ok((20, 20, false)));
+        // Without an end token, none comes within the limit.
+        assert_eq!(lengths(Value::Null, false), Ok((21, 20, false)));
+        assert_eq!(lengths(Value::Null, true), Ok((20, 20, true)));
+        assert!(lengths(json!(5), true).unwrap_err().contains("`eos_at` is given"));
+        assert!(lengths(json!(0), false).unwrap_err().contains("`eos_at` is 0"));
+    }
+
+    #[test]
+    fn requests_that_cannot_be_are_refused_by_name() {
+        let refused = |field: &str, value: Value, expected: &str| {
+            let mut request = request("r7", 0);
+            request[field] = value;
+            let error = arrivals(&[request]).unwrap_err();
+            assert!(error.contains("r7") && error.contains(expected), "{error}");
+        };
+        refused("prompt", json!([[1, 0, 4], [2, 16, 4]]), "starts at 16, expected 0");
+        refused("prompt", json!([[1, 0, u32::MAX], [2, 0, 1]]), "too long");
+        refused("prompt", json!([[1, 0, 0]]), "empty");
+        refused("arrival_us", json!(u64::MAX / 1000 + 1), "too late");
+        let twice = arrivals(&[request("r7", 0), request("r7", 1)]).unwrap_err();
+        assert!(twice.contains("r7"), "{twice}");
+        let unknown = case(&json!({"max_total_tokens": 64, "lora": 1}), &[]).unwrap_err();
+        assert!(unknown.contains("unknown field `lora`"), "{unknown}");
+    }
+
+    #[test]
+    fn output_limits_are_clipped_by_the_sequence_and_by_the_pool() {
+        let config = json!({"max_total_tokens": 100, "context_len": 50, "page_size": 16,
+            "chunked_prefill_size": -1});
+        let of = |prompt: u32, asked: u32| {
+            let mut request = request("a", 0);
+            request["prompt"] = json!([[1, 0, prompt]]);
+            request["max_new_tokens"] = json!(asked);
+            let case = case(&config, &[request]).unwrap();
+            let limits = Limits::of(&case.engine_config().resolve().unwrap());
+            case.output_limits(&limits).collect::<Vec<_>>()[0]
+        };
+        // The pool has 96 tokens, a sequence 49. After 10: min(49 - 11, 96 - 16 - 16 - 1) = 38.
+        assert_eq!((of(10, 37), of(10, 38), of(10, 39)), (37, 38, 38));
+        // After 48: none, and not less than none after 60.
+        assert_eq!((of(48, 5), of(60, 5)), (0, 0));
+        // In a long context, after 64: 96 - 64 - 16 - 1 = 15; after 65, in 80: none.
+        let config = json!({"max_total_tokens": 100, "page_size": 16, "chunked_prefill_size": -1});
+        let case = case(&config, &[]).unwrap();
+        let limits = Limits::of(&case.engine_config().resolve().unwrap());
+        assert_eq!((clipped(&limits, 64, 99), clipped(&limits, 65, 99)), (15, 0));
+    }
+
+    #[test]
+    fn a_mixed_forward_is_one_forward() {
+        let timing: CaseTiming = serde_json::from_str("{\"base\": 1000}").unwrap();
+        let mut pricer = PassPricer::new(Arc::new(timing), HostTime::Added(0.0));
+        let (mut prefill, mut decode) = (PrefillWork::default(), DecodeWork::default());
+        prefill.add(30, 0);
+        decode.add(1, 7);
+        decode.add(1, 8);
+        let (no_prefill, no_decode) = (PrefillWork::default(), DecodeWork::default());
+        let mut us = |prefill, decode| pricer.price(prefill, decode).map(SimDuration::as_ns);
+        // 30 * 20 and 2 * 50 on top of 1000.
+        assert_eq!(us(&prefill, &no_decode).unwrap(), 1_600_000);
+        assert_eq!(us(&no_prefill, &decode).unwrap(), 1_100_000);
+        assert_eq!(us(&prefill, &decode).unwrap(), 1_700_000);
     }
 }

@@ -174,9 +174,6 @@ pub(crate) struct EndLine {
     pub(crate) standing: StandingLine,
 }
 
-/// First keys.
-const KEYS: [&str; 4] = ["case", "f", "req", "end"];
-
 /// The first key of a JSON object, as far as the text goes.
 pub(super) fn first_key(text: &[u8]) -> Option<&str> {
     let object = text.trim_ascii_start().strip_prefix(b"{")?;
@@ -198,13 +195,96 @@ impl Line {
             "req" => serde_json::from_slice(text).map(Self::Request),
             "end" => serde_json::from_slice(text).map(Self::End),
             other => {
-                let near = hint::nearest(other, KEYS);
-                let near = near.map_or(String::new(), |key| format!("; did you mean `{key}`?"));
+                let near = hint::nearest(other, ["case", "f", "req", "end"]);
+                let near = near.map_or_else(String::new, |key| format!("; did you mean `{key}`?"));
                 return Err(format!(
                     "the line begins with `{other}`, expected `case`, `f`, `req` or `end`{near}"
                 ));
             }
         };
         read.map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// One of each, with every key.
+    fn all_kinds() -> [Value; 5] {
+        let standing = json!({"avail": 1, "evict": 2, "prot": 3, "wait": 4, "run": 5, "full": 1,
+            "ratio": 0.100_333_333_333_333_33});
+        [
+            json!({"case": "x", "sglang": "0.5.23", "tree_core": "y", "max_total_tokens": 1,
+                "max_running_requests": 2, "max_req_len": 3, "policy": "dfs-weight", "mixed": true,
+                "ratio": [0.7, 0.098, 0.001]}),
+            json!({"f": 1, "kind": "mixed", "sched": 2, "start": 3, "end": 4, "ids": ["a", "b"],
+                "ext": [5, 1], "pre": [0, 6], "ndec": 1, "chunked": "a", "preempted": ["c"],
+                "at": standing, "queue": ["c"], "finished": ["b"], "done": 4, "after": [7, 8, 9]}),
+            json!({"f": 2, "kind": "decode", "sched": 2, "start": 3, "end": 4, "ids": ["b"], "ctx": 10,
+                "retracted": ["d"], "aborted": ["e"], "at": standing, "queue": [], "finished": [],
+                "done": 4, "after": [7, 8, 9]}),
+            json!({"req": "a", "first": null, "finish": 1, "cached": 2, "out": 3, "max_new": 4,
+                "retractions": 5, "reason": "abort"}),
+            json!({"end": true, "forwards": 1, "clock": 2, "stuck": ["a"], "late_aborts": ["b"],
+                "final": standing}),
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_line_is_read_and_written_whole() {
+        for line in all_kinds() {
+            let read = Line::from_json(line.to_string().as_bytes()).unwrap();
+            assert_eq!(serde_json::to_value(&read).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_key_or_with_another_is_none() {
+        for line in all_kinds() {
+            let absent_at_will = [
+                "chunked",
+                "preempted",
+                "retracted",
+                "aborted",
+                "ext",
+                "pre",
+                "ndec",
+                "ctx",
+                "first",
+                "finish",
+            ];
+            for key in line.as_object().unwrap().keys() {
+                let mut line = line.clone();
+                line.as_object_mut().unwrap().shift_remove(key);
+                let read = Line::from_json(line.to_string().as_bytes());
+                let may_be = absent_at_will.contains(&key.as_str());
+                assert_eq!(read.is_ok(), may_be, "{key}: {read:?}");
+            }
+            let mut line = line;
+            line["lora"] = json!(1);
+            let refused = Line::from_json(line.to_string().as_bytes()).unwrap_err();
+            assert!(refused.contains("unknown field `lora`"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_line_says_what_would_be() {
+        let refused = |text: &str| Line::from_json(text.as_bytes()).unwrap_err();
+        assert_eq!(refused("[1]"), "expected a JSON object");
+        assert_eq!(
+            refused("{\"reqs\": 1}"),
+            "the line begins with `reqs`, expected `case`, `f`, `req` or `end`; did you mean `req`?"
+        );
+        assert!(refused("{\"f\": 1").contains("EOF"));
+    }
+
+    #[test]
+    fn the_first_key_is_read_through_spaces() {
+        assert_eq!(first_key(b" { \"input\": {"), Some("input"));
+        assert_eq!(first_key(b"{\"inp"), None);
+        assert_eq!(first_key(b"{}"), None);
+        assert_eq!(first_key(b"\xff"), None);
     }
 }

@@ -139,12 +139,11 @@ impl<'a> Transcript<'a> {
     fn note_lost(&mut self, lost: &[RequestId], displaced: &[RequestId]) {
         for &request in lost {
             self.requests[request.index()].retractions += 1;
-            let list = if displaced.contains(&request) {
-                &mut self.preempted
+            if displaced.contains(&request) {
+                self.preempted.push(request);
             } else {
-                &mut self.retracted
-            };
-            list.push(request);
+                self.retracted.push(request);
+            }
         }
     }
 
@@ -237,5 +236,219 @@ impl<'a> Transcript<'a> {
             .chain(self.requests.into_iter().map(Line::Request))
             .chain(std::iter::once(Line::End(end)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{EngineId, SlotId};
+    use crate::engine::Levels;
+    use crate::engine::plan::Entry;
+    use serde_json::{Value, json};
+
+    /// Ten requests, `a` to `j`, with prompts of 12 tokens and limits of 6.
+    fn case() -> Case {
+        let request = |id: char| {
+            json!({"id": id, "arrival_us": 0, "prompt": [[1, 0, 12]], "out_stream": 2,
+                "max_new_tokens": 6, "eos_at": null, "ignore_eos": true})
+        };
+        let requests: Vec<Value> = ('a'..='j').map(request).collect();
+        let config = json!({"max_total_tokens": 64});
+        let input = json!({"name": "x", "config": config, "requests": requests});
+        Case::from_json(json!({ "input": input }).to_string().as_bytes()).unwrap()
+    }
+
+    fn at(us: u64) -> SimTime {
+        SimTime::from_ns(us * 1000)
+    }
+
+    fn ids<const N: usize>(requests: [u32; N]) -> Vec<RequestId> {
+        requests.map(RequestId).into()
+    }
+
+    fn row(request: u32, tokens: u32, computed_before: u32, is_decode: bool) -> Row {
+        Row {
+            slot: SlotId(0),
+            request: RequestId(request),
+            tokens,
+            computed_before,
+            entry: Entry::New,
+            is_chunk: false,
+            is_decode,
+            emitted_tokens: 0,
+            finished: false,
+        }
+    }
+
+    fn standing(queue: Vec<RequestId>, displaced: Vec<RequestId>) -> RadixStanding {
+        RadixStanding {
+            available_tokens: 40,
+            evictable_tokens: 10,
+            protected_tokens: 5,
+            running: 2,
+            queue,
+            is_full: true,
+            new_token_ratio: 0.5,
+            displaced,
+        }
+    }
+
+    fn planned(us: u64, rows: &[Row], lost: Vec<RequestId>, standing: RadixStanding) -> Decision {
+        Decision::Planned {
+            engine: EngineId(0),
+            now: at(us),
+            span: PassSpan { start: at(us + 1), end: at(us + 5) },
+            rows: rows.to_vec(),
+            preempted: lost,
+            levels: Levels::default(),
+            radix: Some(Box::new(standing)),
+        }
+    }
+
+    fn completed(us: u64, rows: &[Row], finished: Vec<(RequestId, u32)>) -> Decision {
+        Decision::Completed {
+            engine: EngineId(0),
+            now: at(us),
+            has_work: !rows.is_empty(),
+            rows: rows.to_vec(),
+            finished,
+            levels: Levels::default(),
+            radix: Some(Box::new(standing(Vec::new(), Vec::new()))),
+        }
+    }
+
+    fn turned_away(us: u64, request: u32, why: Rejection) -> Decision {
+        Decision::TurnedAway { request: RequestId(request), why, now: at(us) }
+    }
+
+    /// The lines for these decisions, with nobody left in the queue but `waiting`.
+    fn lines(decisions: Vec<Decision>, waiting: Vec<RequestId>) -> Vec<Value> {
+        let case = case();
+        let config = case.engine_config().resolve().unwrap();
+        let mut transcript = Transcript::new(&case, &Limits::of(&config));
+        let outbox = Outbox { log: Some(decisions), ..Outbox::default() };
+        transcript.take_in(&outbox);
+        let lines = transcript.end(&standing(waiting, Vec::new()));
+        lines.iter().map(|line| serde_json::to_value(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_forward_tells_what_happened_since_the_one_before() {
+        let chunk = Row { is_chunk: true, ..row(0, 5, 3, false) };
+        let decode = row(1, 1, 14, true);
+        let ended = Row { emitted_tokens: 1, finished: true, ..decode };
+        let rest = Row { emitted_tokens: 1, ..row(0, 4, 8, false) };
+        let lines = lines(
+            vec![
+                Decision::HandedOver(RequestId(0)),
+                // A call that gave no forward, and one that did not even say so.
+                planned(1, &[], ids([2]), standing(Vec::new(), Vec::new())),
+                completed(1, &[], Vec::new()),
+                turned_away(2, 3, Rejection::QueueFull),
+                planned(
+                    3,
+                    &[chunk, decode],
+                    ids([5, 4]),
+                    standing(ids([9, 8, 7, 6, 5, 4, 2, 1, 0]), ids([4])),
+                ),
+                // The next is planned before this one is completed.
+                planned(4, &[rest], Vec::new(), standing(Vec::new(), Vec::new())),
+                completed(8, &[chunk, ended], vec![(RequestId(1), 3)]),
+                completed(13, &[rest], Vec::new()),
+                turned_away(14, 6, Rejection::QueueFull),
+            ],
+            ids([7]),
+        );
+        let at = json!({"avail": 40, "evict": 10, "prot": 5, "wait": 9, "run": 2, "full": 1,
+            "ratio": 0.5});
+        assert_eq!(
+            lines[0],
+            json!({"f": 0, "kind": "mixed", "sched": 3, "start": 4, "end": 8, "ids": ["a", "b"],
+                "ext": [5, 1], "pre": [3, 14], "ndec": 1, "chunked": "a", "retracted": ["c", "f"],
+                "preempted": ["e"], "aborted": ["d"], "at": at,
+                "queue": ["j", "i", "h", "g", "f", "e", "c", "b"], "finished": ["b"], "done": 8,
+                "after": [40, 10, 5]})
+        );
+        let mut at = at;
+        at["wait"] = json!(0);
+        assert_eq!(
+            lines[1],
+            json!({"f": 1, "kind": "extend", "sched": 4, "start": 5, "end": 9, "ids": ["a"],
+                "ext": [4], "pre": [8], "at": at, "queue": [], "finished": [], "done": 13,
+                "after": [40, 10, 5]})
+        );
+        assert_eq!(lines.len(), 2 + 10 + 1);
+        at["wait"] = json!(1);
+        assert_eq!(
+            lines[12],
+            json!({"end": true, "forwards": 2, "clock": 0, "stuck": ["h"], "late_aborts": ["g"],
+                "final": at})
+        );
+    }
+
+    #[test]
+    fn a_decode_counts_the_tokens_of_its_sequences() {
+        let rows = [row(0, 1, 14, true), row(1, 1, 20, true)];
+        let lines = lines(
+            vec![planned(0, &rows, Vec::new(), standing(Vec::new(), Vec::new()))],
+            Vec::new(),
+        );
+        assert_eq!((&lines[0]["kind"], &lines[0]["ctx"]), (&json!("decode"), &json!(15 + 21)));
+        assert_eq!(lines[0].get("ext").or(lines[0].get("pre")).or(lines[0].get("ndec")), None);
+    }
+
+    #[test]
+    fn requests_that_were_not_served_are_told_by_the_log() {
+        let none = || standing(Vec::new(), Vec::new());
+        let refused = Row { emitted_tokens: 1, finished: true, ..row(0, 1, 0, false) };
+        let first = Row { emitted_tokens: 1, ..row(1, 9, 3, false) };
+        let lines = lines(
+            vec![
+                planned(0, &[refused, first], Vec::new(), none()),
+                turned_away(5, 0, Rejection::PromptTooLong),
+                completed(5, &[refused, first], Vec::new()),
+                // It loses its memory, finds more of it when it comes back, and ends in a full queue.
+                planned(5, &[row(1, 2, 11, false)], ids([1]), none()),
+                completed(9, &[], Vec::new()),
+                turned_away(9, 1, Rejection::QueueFull),
+            ],
+            Vec::new(),
+        );
+        let line = |req, first, finish, cached, out, retractions, reason| {
+            json!({"req": req, "first": first, "finish": finish, "cached": cached, "out": out,
+                "max_new": 6, "retractions": retractions, "reason": reason})
+        };
+        assert_eq!(lines[2], line("a", json!(5), json!(5), 0, 1, 0, "abort"));
+        assert_eq!(lines[3], line("b", json!(5), json!(9), 3, 1, 1, "abort"));
+        assert_eq!(lines[4], line("c", Value::Null, Value::Null, 0, 0, 0, "none"));
+    }
+
+    #[test]
+    fn passes_that_decode_in_step_are_counted() {
+        let rows = [row(0, 4, 0, false)];
+        let lines = lines(
+            vec![
+                planned(0, &rows, Vec::new(), standing(Vec::new(), Vec::new())),
+                Decision::PlannedInStep,
+                completed(5, &rows, Vec::new()),
+                Decision::PlannedInStep,
+                Decision::CompletedInStep,
+                // Completed with the end of a request that has no row.
+                Decision::Completed {
+                    engine: EngineId(0),
+                    now: at(9),
+                    has_work: true,
+                    rows: Vec::new(),
+                    finished: vec![(RequestId(0), 3)],
+                    levels: Levels::default(),
+                    radix: Some(Box::new(standing(Vec::new(), Vec::new()))),
+                },
+            ],
+            Vec::new(),
+        );
+        assert_eq!(lines.last().unwrap()["forwards"], json!(3));
+        assert_eq!(lines[0]["done"], json!(5));
+        assert_eq!(lines[1]["req"], json!("a"));
     }
 }

@@ -77,16 +77,3 @@ fn summary_of(line: &Line) -> Option<Line> {
         line => Some(line.clone()),
     }
 }
-
-#[cfg(test)]
-pub(super) fn tests_head(block: &Block, lines: &[Numbered<Line>], config: &SglangConfig) {
-    let Line::Head(recorded) = &lines[0].line else { panic!() };
-    assert_eq!(head(block, recorded, config), *recorded);
-    let recorded = lines.iter().filter_map(|line| match &line.line {
-        Line::Request(request) => Some(request.max_new),
-        _ => None,
-    });
-    let limits = Limits::of(config);
-    let ours = block.case.output_limits(&limits);
-    assert!(ours.eq(recorded), "{}", block.name());
-}

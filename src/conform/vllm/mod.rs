@@ -17,10 +17,16 @@ use super::error::ConformError;
 use super::files::{Numbered, parse_lines, read};
 
 const CASE_ENDINGS: [&str; 2] = [".case.json.gz", ".case.json"];
+const EXPECTATION_ENDINGS: [&str; 2] = [".expect.jsonl.gz", ".expect.jsonl"];
 
 /// Whether a file is a case, by its name.
 pub(super) fn is_recording(path: &Path) -> bool {
     stem(path).is_some()
+}
+
+/// Whether a file is what was recorded of a case, by its name.
+pub(super) fn is_expectation(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| EXPECTATION_ENDINGS.iter().any(|end| path.ends_with(end)))
 }
 
 /// The path of a case file without its ending.
@@ -43,8 +49,8 @@ fn read_case(path: &Path) -> Result<Case, ConformError> {
 /// An unreadable file, or a line that is none of a recording.
 fn read_recording(path: &Path) -> Result<Vec<Numbered<Line>>, ConformError> {
     let stem = stem(path).ok_or_else(|| ConformError::NoCase { path: path.to_owned() })?;
-    let gzipped = PathBuf::from(format!("{stem}.expect.jsonl.gz"));
-    let path = if gzipped.exists() { gzipped } else { format!("{stem}.expect.jsonl").into() };
+    let [gzipped, plain] = EXPECTATION_ENDINGS.map(|end| PathBuf::from(format!("{stem}{end}")));
+    let path = if gzipped.exists() { gzipped } else { plain };
     let line = |text: &[u8]| serde_json::from_slice(text).map_err(|e| e.to_string());
     parse_lines(&path, &read(&path)?, 1, line)
 }

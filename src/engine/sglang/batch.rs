@@ -49,7 +49,9 @@ impl Sglang {
             self.is_full = false;
         }
         let is_left = !rows.is_empty() || (last.is_mixed && self.batch_len() > 0);
-        if is_left && (last.is_mixed || self.batch_len() == 0) {
+        // Who has ended is still there, though not in the set any more.
+        let is_empty = self.batch_len() == 0 && self.ended_running == 0;
+        if is_left && (last.is_mixed || is_empty) {
             self.is_full = false;
             self.stale_extend_tokens = last.extend_tokens;
         }
