@@ -256,7 +256,7 @@ impl Sglang {
             if self.state(adder) == Candidate::Stop {
                 break;
             }
-            if adder.admitted.len() as i64 >= self.free_slots(adder.continues) {
+            if i64::from(adder.admitted.len() as u32) >= self.free_slots(adder.continues) {
                 self.is_full = true;
             }
             if self.is_full && !(self.limits.preempts && self.displace_for(slot, adder)) {

@@ -15,9 +15,9 @@ const REFUSED: Piece = Piece { segment: Segment::Tail { name: u64::MAX, tokens: 
 
 impl Sglang {
     /// A request arrives; it enters the queue when the next call begins.
-    pub(super) fn arrive(&mut self, arrival: Arrival) {
-        let slot = self.arena.insert(&arrival);
-        let part = self.part_of(&arrival);
+    pub(super) fn arrive(&mut self, arrival: &Arrival) {
+        let slot = self.arena.insert(arrival);
+        let part = self.part_of(arrival);
         if self.parts.len() <= slot.index() {
             self.parts.push(part);
         } else {
@@ -94,16 +94,13 @@ impl Sglang {
         self.entries += 1;
         if self.queue.len() as u32 >= self.limits.queued_max {
             let worst = self.worst_waiting();
-            match worst.filter(|&place| self.is_better(slot, self.queue[place])) {
-                Some(place) => {
-                    let worst = self.queue.remove(place).expect("it is in the queue");
-                    self.turn_away(worst, Rejection::QueueFull, now, outbox);
-                }
-                None => {
-                    self.turn_away(slot, Rejection::QueueFull, now, outbox);
-                    return;
-                }
-            }
+            let victim = worst.filter(|&place| self.is_better(slot, self.queue[place]));
+            let Some(place) = victim else {
+                self.turn_away(slot, Rejection::QueueFull, now, outbox);
+                return;
+            };
+            let turned_away = self.queue.remove(place).expect("it is in the queue");
+            self.turn_away(turned_away, Rejection::QueueFull, now, outbox);
         }
         self.queue.push_back(slot);
         self.is_sorted = false;

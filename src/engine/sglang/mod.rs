@@ -181,7 +181,7 @@ impl Sglang {
 
 impl Scheduler for Sglang {
     fn enqueue(&mut self, arrival: Arrival) {
-        self.arrive(arrival);
+        self.arrive(&arrival);
     }
 
     fn schedule(&mut self, now: SimTime, plan: &mut PassPlan, outbox: &mut Outbox) {
