@@ -124,7 +124,10 @@ impl Sglang {
         if let Some(slot) = self.chunked {
             self.continue_chunk(slot, &mut adder);
         }
-        self.admit_waiting(&mut adder);
+        // Nobody overtakes a chunked request for which there is no room.
+        if self.chunked.is_none() || adder.continues {
+            self.admit_waiting(&mut adder);
+        }
         for slot in std::mem::take(&mut adder.displaced) {
             self.enter_queue(slot, now, outbox);
         }
@@ -221,6 +224,10 @@ impl Sglang {
         // The engine itself would fail here for want of memory; it can compute what there is room for.
         let room = i64::from(self.memory.idle_tokens());
         let tokens = i64::from(rest).min(bound).min(room).max(0) as u32;
+        // Nothing for now: running requests decode, and give back memory when they end.
+        if tokens == 0 {
+            return;
+        }
         let is_last = tokens == rest;
         let charged = i64::from(self.memory.ceil(tokens));
         adder.charge(
