@@ -4,23 +4,29 @@
 //! everything that can be seen must be equal: what became of each request and when, every record
 //! and sample, the digest, and the blocks, their labels and their order in the free queue.
 
+mod sglang;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::record::{Rejection, RequestRecord};
+use crate::base::record::{PassRecord, Rejection, RequestRecord};
 use crate::base::time::{SimDuration, SimTime};
-use crate::engine::Advance;
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
 use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::{SchedulingPolicy, VllmConfig};
+use crate::engine::{Advance, Scheduler};
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup};
+use crate::timing::TimingProvider;
 use crate::timing::config::{DecodePolynomial, PrefillPolynomial};
+use crate::timing::fixed::Fixed;
 use crate::timing::polynomial::Polynomial;
 use crate::timing::pricer::{HostTime, PassPricer};
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
@@ -31,8 +37,8 @@ use crate::workload::trace::TraceError;
 const CASES: u64 = 1500;
 
 #[derive(Clone, Debug)]
-struct Case {
-    config: VllmConfig,
+struct Case<C> {
+    config: C,
     requests: Vec<RequestSpec>,
     /// Requests under way at once; `None`: they come by their arrivals.
     users: Option<usize>,
@@ -50,7 +56,7 @@ fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
     from[rng.random_range(0..from.len())]
 }
 
-fn case(seed: u64) -> Case {
+fn case(seed: u64) -> Case<VllmConfig> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let rng = &mut rng;
     let block_size = pick(rng, &[1, 2, 4, 8, 8, 16, 48]);
@@ -206,7 +212,11 @@ impl RequestSource for Requests {
 struct Seen {
     metrics: Metrics,
     finished: Vec<RequestRecord>,
-    rejected: Vec<(RequestId, Rejection)>,
+    /// Whom the front end or the engine turned away, why, and when.
+    rejected: Vec<(RequestId, Rejection, SimTime)>,
+    passes: Vec<PassRecord>,
+    /// Gaps between tokens, with how many there were.
+    token_gaps: BTreeMap<SimDuration, u64>,
 }
 
 impl Observer for Seen {
@@ -215,22 +225,59 @@ impl Observer for Seen {
     }
 
     fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {
-        self.rejected.push((request.id, why));
+        self.rejected.push((request.id, why, request.arrival));
         Ok(())
     }
 
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         self.finished.extend(outbox.finished.iter().cloned());
+        let turned_away = outbox.turned_away.iter();
+        self.rejected.extend(turned_away.map(|&(request, why, at)| (request.id, why, at)));
+        outbox.passes.iter().for_each(|&pass| self.note_pass(pass));
+        for &(gap, count) in &outbox.token_gaps {
+            *self.token_gaps.entry(gap).or_default() += count;
+        }
         super::take_down(&mut self.metrics, outbox);
         Ok(())
     }
 }
 
-fn run(case: &Case, advance: Advance) -> (Ending, Seen, String) {
-    let config = &case.config;
-    let mut source =
-        Requests { left: case.requests.clone().into_iter(), users: case.users, now: SimTime::ZERO };
-    let scheduler = Vllm::new(config, case.detokenize, advance);
+impl Seen {
+    /// Takes a record down, as one with the last if nothing but KV and time tells them apart: how many
+    /// passes were told as one depends on when the outbox was read.
+    fn note_pass(&mut self, pass: PassRecord) {
+        if let Some(last) = self.passes.last_mut()
+            && last.end == pass.start
+            && last.prefill_requests + pass.prefill_requests == 0
+            && (last.decode_requests, last.decode_tokens)
+                == (pass.decode_requests, pass.decode_tokens)
+            && (last.running, last.waiting) == (pass.running, pass.waiting)
+        {
+            let between = last.end.since(last.last_start).as_ns();
+            *last = PassRecord {
+                start: last.start,
+                passes: last.passes + pass.passes,
+                used_blocks_max: last.used_blocks_max.max(pass.used_blocks_max),
+                used_block_ns: last.used_block_ns
+                    + u128::from(last.used_blocks) * u128::from(between)
+                    + pass.used_block_ns,
+                ..pass
+            };
+        } else {
+            self.passes.push(pass);
+        }
+    }
+}
+
+/// A run that is over.
+struct Run {
+    ending: Ending,
+    seen: Seen,
+    engine: Engine,
+}
+
+/// A price for every pass that hardly any other has.
+fn polynomial() -> Polynomial {
     let prefill = PrefillPolynomial {
         token_ms: 0.03,
         constant_ms: 4.0,
@@ -244,62 +291,104 @@ fn run(case: &Case, advance: Advance) -> (Ending, Seen, String) {
         longest_kv_token_ms: 0.0007,
         ..DecodePolynomial::default()
     };
-    let provider = Arc::new(Polynomial::new(prefill, decode, 1));
-    let pricer = PassPricer::new(provider, HostTime::Added(0.0));
+    Polynomial::new(prefill, decode, 1)
+}
+
+/// Time between a request's arrival and the engine's queue.
+const FRONTEND_DELAY: SimDuration = SimDuration::from_ns(300_000);
+
+/// Runs a case on an engine with this scheduler.
+fn serve<C>(
+    case: &Case<C>,
+    scheduler: impl Scheduler + 'static,
+    provider: impl TimingProvider + 'static,
+    server: FrontEnd,
+) -> Run {
+    let mut source =
+        Requests { left: case.requests.clone().into_iter(), users: case.users, now: SimTime::ZERO };
+    let pricer = PassPricer::new(Arc::new(provider), HostTime::Added(0.0));
     // Some runs are warmed by requests that take no time.
     let warm = if case.warmup % 2 == 1 { case.warmup } else { 0 };
-    let mut engines = [Engine::new(EngineId(0), Box::new(scheduler), pricer).warmed_by(warm)];
+    let engine = Engine::new(EngineId(0), Box::new(scheduler), pricer).warmed_by(warm);
+    let mut engines = [engine];
     let warmup = (case.warmup > 0).then_some(Warmup::Requests(case.warmup));
     let mut seen = Seen {
         metrics: Metrics::new(MetricsOptions { warmup, ..MetricsOptions::default() }),
         finished: Vec::new(),
         rejected: Vec::new(),
+        passes: Vec::new(),
+        token_gaps: BTreeMap::new(),
     };
-    let front_end = if case.bypassed {
-        FrontEnd::Bypassed
-    } else {
-        FrontEnd::Vllm { model_len_max: config.max_model_len.unwrap() }
-    };
-    let frontend_delay = SimDuration::from_ns(300_000);
-    let kernel = Kernel::new(&mut source, &mut engines, front_end, frontend_delay);
-    let ending = kernel.run(&mut seen).expect("polynomials price everything");
-    (ending, seen, engines[0].kv_state())
+    let front_end = if case.bypassed { FrontEnd::Bypassed } else { server };
+    let kernel = Kernel::new(&mut source, &mut engines, front_end, FRONTEND_DELAY);
+    let ending = kernel.run(&mut seen).expect("everything has a price");
+    let [engine] = engines;
+    Run { ending, seen, engine }
+}
+
+/// Runs a case in both ways, which must look the same. Those that came out are the one request by
+/// request and the one in step.
+fn run_both_ways<C: Debug>(
+    seed: u64,
+    case: &Case<C>,
+    run: impl Fn(&Case<C>, Advance) -> Run,
+) -> [Run; 2] {
+    let stepwise = run(case, Advance::OneByOne);
+    let in_step = run(case, Advance::InStep);
+    let what = || format!("seed {seed}: {case:#?}");
+    let (a, b) = (&stepwise.seen, &in_step.seen);
+    assert_eq!(a.finished, b.finished, "{}", what());
+    assert_eq!(a.rejected, b.rejected, "{}", what());
+    assert_eq!(a.passes, b.passes, "{}", what());
+    assert_eq!(a.token_gaps, b.token_gaps, "{}", what());
+    assert_eq!(stepwise.engine.kv_state(), in_step.engine.kv_state(), "{}", what());
+    let events = stepwise.ending.events;
+    assert_eq!(stepwise.ending, Ending { events, ..in_step.ending.clone() }, "{}", what());
+    let [a, b] = [a, b].map(|seen| {
+        serde_json::to_string(&seen.metrics.clone().finish()).expect("it is plain data")
+    });
+    assert_eq!(a, b, "{}", what());
+    [stepwise, in_step]
+}
+
+fn run(case: &Case<VllmConfig>, advance: Advance) -> Run {
+    let config = &case.config;
+    let server = FrontEnd::Vllm { model_len_max: config.max_model_len.unwrap() };
+    serve(case, Vllm::new(config, case.detokenize, advance), polynomial(), server)
+}
+
+/// Cases prove little if these things did not happen to more than 100 requests.
+fn assert_often(counts: &[(&str, usize)]) {
+    for (what, often) in counts {
+        assert!(*often > 100, "{often} requests were {what}");
+    }
 }
 
 #[test]
 fn passes_in_step_are_those_request_by_request() {
     let (mut preempted, mut cached, mut unfinished, mut refused) = (0, 0, 0, 0);
     for seed in 0..CASES {
-        let case = case(seed);
-        let (stepwise_end, stepwise, stepwise_kv) = run(&case, Advance::OneByOne);
-        let (in_step_end, in_step, in_step_kv) = run(&case, Advance::InStep);
-        let what = || format!("seed {seed}: {case:#?}");
-        assert_eq!(stepwise.finished, in_step.finished, "{}", what());
-        assert_eq!(stepwise.rejected, in_step.rejected, "{}", what());
-        assert_eq!(stepwise_kv, in_step_kv, "{}", what());
-        let events = stepwise_end.events;
-        assert_eq!(stepwise_end, Ending { events, ..in_step_end }, "{}", what());
-        preempted += stepwise.finished.iter().filter(|r| r.preemptions > 0).count();
-        cached += stepwise.finished.iter().filter(|r| r.cached_tokens > 0).count();
-        unfinished += stepwise_end.unfinished.len();
-        refused += stepwise.rejected.len();
-        let [stepwise, in_step] = [stepwise, in_step]
-            .map(|seen| serde_json::to_string(&seen.metrics.finish()).expect("plain data"));
-        assert_eq!(stepwise, in_step, "{}", what());
+        let [Run { ending, seen, .. }, _] = run_both_ways(seed, &case(seed), run);
+        preempted += seen.finished.iter().filter(|r| r.preemptions > 0).count();
+        cached += seen.finished.iter().filter(|r| r.cached_tokens > 0).count();
+        unfinished += ending.unfinished.len();
+        refused += seen.rejected.len();
     }
-    // The cases would prove little if these did not happen.
-    for (what, often) in [
+    assert_often(&[
         ("preempted", preempted),
         ("cached", cached),
         ("unfinished", unfinished),
         ("refused", refused),
-    ] {
-        assert!(often > 100, "{often} requests were {what}");
-    }
+    ]);
 }
 
-/// A run takes `outputs` tokens for each of 64 users; how often was a request looked at?
-fn requests_touched(config: &VllmConfig, outputs: u32) -> (u64, u64) {
+/// A run takes `outputs` tokens for each of 256 requests, of which so many `users` are under way, or
+/// all; how often was a request looked at, in how many passes?
+fn requests_touched(
+    scheduler: impl Scheduler + 'static,
+    users: Option<usize>,
+    outputs: u32,
+) -> (u64, u64) {
     let requests = (0..256).map(|id| RequestSpec {
         id: RequestId(id),
         arrival: SimTime::ZERO,
@@ -314,28 +403,17 @@ fn requests_touched(config: &VllmConfig, outputs: u32) -> (u64, u64) {
         turn: None,
     });
     let case = Case {
-        config: config.clone(),
+        config: (),
         requests: requests.collect(),
-        users: Some(64),
+        users,
         bypassed: true,
         detokenize: SimDuration::ZERO,
         warmup: 0,
     };
-    let mut source =
-        Requests { left: case.requests.clone().into_iter(), users: case.users, now: SimTime::ZERO };
-    let scheduler = Vllm::new(config, case.detokenize, Advance::InStep);
-    let provider = crate::timing::fixed::Fixed { prefill_ms: 9.0, decode_ms: 3.0, mixed_ms: None };
-    let pricer = PassPricer::new(Arc::new(provider), HostTime::Added(0.0));
-    let mut engines = [Engine::new(EngineId(0), Box::new(scheduler), pricer)];
-    let mut seen = Seen {
-        metrics: Metrics::new(MetricsOptions::default()),
-        finished: Vec::new(),
-        rejected: Vec::new(),
-    };
-    let kernel = Kernel::new(&mut source, &mut engines, FrontEnd::Bypassed, SimDuration::ZERO);
-    kernel.run(&mut seen).expect("constants price everything");
+    let provider = Fixed { prefill_ms: 9.0, decode_ms: 3.0, mixed_ms: None };
+    let Run { seen, engine, .. } = serve(&case, scheduler, provider, FrontEnd::Bypassed);
     assert_eq!(seen.finished.len(), 256);
-    (engines[0].effort().requests_touched, engines[0].passes())
+    (engine.effort().requests_touched, engine.passes())
 }
 
 #[test]
@@ -349,11 +427,14 @@ fn ten_times_the_output_touches_no_request_more() {
             ..VllmConfig::default()
         };
         let config = config.with_defaults().unwrap();
-        let (touched, passes) = requests_touched(&config, 60);
-        let (touched_long, passes_long) = requests_touched(&config, 600);
+        let touched = |outputs| {
+            let scheduler = Vllm::new(&config, SimDuration::ZERO, Advance::InStep);
+            requests_touched(scheduler, Some(64), outputs)
+        };
+        let ((short, passes), (long, passes_long)) = (touched(60), touched(600));
         // 256 requests of 64 users are 4 rounds.
         assert!(passes_long > 4 * 590 && passes < 4 * 70, "{passes} and {passes_long} passes");
-        assert_eq!(touched, touched_long);
+        assert_eq!(short, long);
     }
 }
 
