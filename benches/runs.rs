@@ -135,6 +135,31 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
         let load = scenario(&Scenario::default(), &assignments);
         add("other", format!("{engines} engines, 4 requests/s each"), load, false);
     }
+    // The same loads under both families, in pools that hold them.
+    let family = "vLLM beside SGLang";
+    for (name, engine) in [
+        ("vLLM, blocks of 16", "{vllm: {num_gpu_blocks: 2500000, max_model_len: 600000}}"),
+        (
+            "SGLang, pages of 16",
+            "{sglang: {page_size: 16, max_total_tokens: 40000000, context_length: 600000}}",
+        ),
+        ("SGLang, pages of 1", "{sglang: {max_total_tokens: 40000000, context_length: 600000}}"),
+    ] {
+        let engine = format!("engine={engine}");
+        for (what, requests, prompt, output) in [
+            ("1024/256 @ 256", scale(20_000), 1024, 256),
+            ("decode-only @ 256", 256, 16, scale(131_072)),
+        ] {
+            let load = format!(
+                "workload={{synthetic: {{requests: {requests}, prompt_tokens: {{fixed: {prompt}}}, \
+                 output_tokens: {{fixed: {output}}}, arrivals: {{closed_loop: {{concurrency: 256}}}}}}}}"
+            );
+            let load = scenario(&Scenario::default(), &[load.as_str(), &engine]);
+            add(family, format!("{what}, {name}"), load, false);
+        }
+        let prompts = scenario(&Scenario::replay(trace), &[&engine]);
+        add(family, format!("shared prefixes, {name}"), prompts, false);
+    }
     for (block_size, blocks) in [(16, 32_768), (64, 8192), (512, 1024)] {
         let assignments = [
             format!("engine.vllm.block_size={block_size}"),

@@ -493,3 +493,6 @@ impl RadixCache {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
