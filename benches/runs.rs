@@ -135,8 +135,30 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
         let load = scenario(&Scenario::default(), &assignments);
         add("other", format!("{engines} engines, 4 requests/s each"), load, false);
     }
-    // The same loads under both families, in pools that hold them.
-    let family = "vLLM beside SGLang";
+    for (name, scenario) in both_families(small, trace) {
+        add("vLLM beside SGLang", name, scenario, false);
+    }
+    for (block_size, blocks) in [(16, 32_768), (64, 8192), (512, 1024)] {
+        let assignments = [
+            format!("engine.vllm.block_size={block_size}"),
+            format!("engine.vllm.num_gpu_blocks={blocks}"),
+        ];
+        let assignments: Vec<_> = assignments.iter().map(String::as_str).collect();
+        let load = scenario(&Scenario::replay(trace), &assignments);
+        add(
+            "shared prefixes, 12000 prompts of 12000 tokens",
+            format!("blocks of {block_size}"),
+            load,
+            false,
+        );
+    }
+    cases
+}
+
+/// The same loads under both families, in pools that hold them.
+fn both_families(small: bool, trace: &Path) -> Vec<(String, Scenario)> {
+    let scale = |number: u64| if small { number.div_ceil(50) } else { number };
+    let mut all = Vec::new();
     for (name, engine) in [
         ("vLLM, blocks of 16", "{vllm: {num_gpu_blocks: 2500000, max_model_len: 600000}}"),
         (
@@ -155,26 +177,12 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
                  output_tokens: {{fixed: {output}}}, arrivals: {{closed_loop: {{concurrency: 256}}}}}}}}"
             );
             let load = scenario(&Scenario::default(), &[load.as_str(), &engine]);
-            add(family, format!("{what}, {name}"), load, false);
+            all.push((format!("{what}, {name}"), load));
         }
         let prompts = scenario(&Scenario::replay(trace), &[&engine]);
-        add(family, format!("shared prefixes, {name}"), prompts, false);
+        all.push((format!("shared prefixes, {name}"), prompts));
     }
-    for (block_size, blocks) in [(16, 32_768), (64, 8192), (512, 1024)] {
-        let assignments = [
-            format!("engine.vllm.block_size={block_size}"),
-            format!("engine.vllm.num_gpu_blocks={blocks}"),
-        ];
-        let assignments: Vec<_> = assignments.iter().map(String::as_str).collect();
-        let load = scenario(&Scenario::replay(trace), &assignments);
-        add(
-            "shared prefixes, 12000 prompts of 12000 tokens",
-            format!("blocks of {block_size}"),
-            load,
-            false,
-        );
-    }
-    cases
+    all
 }
 
 /// A trace like a public one of a chat service: 12,000 requests in an hour, 24 blocks of 512
