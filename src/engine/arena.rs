@@ -1,5 +1,6 @@
 //! The requests an engine knows: one recycled slot each, so memory follows the active requests.
 
+use super::outbox::Outbox;
 use crate::base::ids::{EngineId, RequestId, SlotId};
 use crate::base::record::{Finish, RequestRecord, TtftParts, Unserved};
 use crate::base::time::{SimDuration, SimTime};
@@ -18,6 +19,20 @@ pub(crate) struct Arrival {
     pub(crate) queued: SimTime,
     /// Whether its token gaps belong to the statistics.
     pub(crate) counted: bool,
+}
+
+impl Arrival {
+    /// A request that may have `max_tokens` output tokens. Who has no end of its own before the limit that it
+    /// asked for is taken to have been sent to go on to it.
+    pub(crate) const fn new(
+        spec: RequestSpec,
+        max_tokens: u32,
+        queued: SimTime,
+        counted: bool,
+    ) -> Self {
+        let ignore_eos = spec.output_tokens >= spec.max_tokens;
+        Self { spec, max_tokens, ignore_eos, queued, counted }
+    }
 }
 
 /// No pass: the request is planned and completed by itself.
@@ -198,9 +213,24 @@ impl Request {
         }
     }
 
+    /// A token of it became visible at `visible`, `detokenize` after its pass ended.
+    pub(crate) fn note_token(
+        &mut self,
+        visible: SimTime,
+        detokenize: SimDuration,
+        outbox: &mut Outbox,
+    ) {
+        if self.first_token.is_none() {
+            self.note_first_token(visible, detokenize);
+        } else if self.counted {
+            outbox.token_gap(visible.since(self.last_token), 1);
+        }
+        self.last_token = visible;
+    }
+
     /// Its first token became visible at `visible`, `detokenize` after its pass ended: the parts
     /// of its TTFT are complete now.
-    pub(crate) fn note_first_token(&mut self, visible: SimTime, detokenize: SimDuration) {
+    fn note_first_token(&mut self, visible: SimTime, detokenize: SimDuration) {
         let first_scheduled = self.first_scheduled.expect("a token comes out of a pass");
         self.first_token = Some(visible);
         self.ttft.frontend = self.queued.since(self.arrival);
@@ -228,6 +258,13 @@ impl Arena {
         }
         self.slots.push(request);
         SlotId((self.slots.len() - 1) as u32)
+    }
+
+    /// What is to be said of the requests in `slots` if the run ends now, by id.
+    pub(crate) fn unserved(&self, slots: impl Iterator<Item = SlotId>) -> Vec<Unserved> {
+        let mut unserved: Vec<Unserved> = slots.map(|slot| self[slot].unserved()).collect();
+        unserved.sort_unstable_by_key(|request| request.id);
+        unserved
     }
 
     /// Takes a slot back; nothing refers to it any more.

@@ -38,6 +38,32 @@ pub(crate) struct Row {
     pub(crate) finished: bool,
 }
 
+impl Row {
+    /// The row of a running request that computes one token behind `computed_before`.
+    pub(crate) const fn decode(slot: SlotId, request: RequestId, computed_before: u32) -> Self {
+        Self {
+            slot,
+            request,
+            tokens: 1,
+            computed_before,
+            entry: Entry::Running,
+            is_chunk: false,
+            is_decode: true,
+            emitted_tokens: 0,
+            finished: false,
+        }
+    }
+}
+
+/// The rows of a pass in flight whose requests decoded in step until it was planned, and do no more.
+#[derive(Clone, Debug)]
+pub(crate) struct LeftRows {
+    /// Number of that pass.
+    pub(crate) pass: u64,
+    /// Its rows, in scheduling order.
+    pub(crate) rows: Vec<Row>,
+}
+
 /// A pass from planning to completion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PassPlan {
@@ -84,6 +110,14 @@ impl PassPlan {
     /// Whether it holds requests that decode in step, and nobody else.
     pub(crate) fn is_all_steady(&self) -> bool {
         self.steady > 0 && self.rows.is_empty() && self.preempted.is_empty()
+    }
+
+    /// Takes the rows that were left for this pass, in the place of requests in step; says whether there were any.
+    pub(crate) fn take_left(&mut self, left: &mut Option<LeftRows>) -> bool {
+        let Some(left) = left.take_if(|left| left.pass == self.pass) else { return false };
+        self.steady = 0;
+        self.rows.extend(left.rows);
+        true
     }
 
     /// Adds the work of a row.

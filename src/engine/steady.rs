@@ -13,7 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::arena::{Arena, NOT_STEADY};
+use super::plan::PassPlan;
 use crate::base::ids::SlotId;
+use crate::timing::work::DecodeWork;
 
 /// A request by its place in the order of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +146,39 @@ impl SteadySet {
         if bucket.members.len() > 2 * bucket.alive as usize + 32 {
             bucket.members.retain(|member| member.is_alive(arena));
         }
+    }
+
+    /// The decode work of pass `pass`, in which nobody but the members decodes.
+    pub(crate) fn work(&mut self, pass: u64, arena: &Arena) -> DecodeWork {
+        DecodeWork {
+            requests: self.size,
+            query_tokens: self.size.into(),
+            kv_tokens: self.kv_tokens,
+            longest_kv_tokens: self.longest_kv_tokens(pass, arena),
+        }
+    }
+
+    /// Gives every member its token in pass `pass`, which is that of `plan`.
+    pub(crate) fn decode(&mut self, plan: &mut PassPlan, pass: u64, arena: &Arena) {
+        let work = self.work(pass, arena);
+        plan.steady = self.size;
+        plan.steady_counted = self.counted;
+        plan.decode.requests += work.requests;
+        plan.decode.query_tokens += work.query_tokens;
+        plan.decode.kv_tokens += work.kv_tokens;
+        plan.decode.longest_kv_tokens = plan.decode.longest_kv_tokens.max(work.longest_kv_tokens);
+        plan.has_new_work |= self.size > 0;
+        self.advance();
+    }
+
+    /// Makes `plan` that of pass number `number`, in which `work` was done by all members and nobody else.
+    pub(crate) fn restore(&self, plan: &mut PassPlan, number: u64, work: &DecodeWork) {
+        plan.clear();
+        plan.pass = number;
+        plan.steady = self.size;
+        plan.steady_counted = self.counted;
+        plan.decode = *work;
+        plan.has_new_work = true;
     }
 
     /// Every member computes a token.

@@ -8,7 +8,7 @@ pub(crate) mod error;
 pub(crate) mod queue;
 
 use crate::base::digest::Digest;
-use crate::base::ids::EngineId;
+use crate::base::ids::{EngineId, RequestId};
 use crate::base::moment::{Moment, Phase};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
@@ -191,8 +191,7 @@ impl<'a> Kernel<'a> {
         self.ending.input += 1;
         match self.front_end.admit(&request) {
             Err(why) => {
-                self.ending.rejected += 1;
-                self.refused.add(u64::from(request.id.0) << 32 | why as u64);
+                self.note_refused(request.id, why);
                 observer.rejected(&request, why)?;
                 if self.source.follows_ends() {
                     self.source.ended(request.id, now);
@@ -202,15 +201,17 @@ impl<'a> Kernel<'a> {
                 let id = EngineId(self.next_engine as u32);
                 self.next_engine = (self.next_engine + 1) % self.engines.len();
                 let counted = observer.is_counted(&request);
-                // Who has no end of its own before its limit is taken to have been sent that way.
-                let ignore_eos = request.output_tokens >= request.max_tokens;
-                let arrival =
-                    Arrival { spec: request, max_tokens, ignore_eos, queued: now, counted };
+                let arrival = Arrival::new(request, max_tokens, now, counted);
                 self.engines[id.index()].enqueue(arrival, now, &mut self.outbox);
                 self.rekey(id);
             }
         }
         self.announce()
+    }
+
+    fn note_refused(&mut self, request: RequestId, why: Rejection) {
+        self.ending.rejected += 1;
+        self.refused.add(u64::from(request.0) << 32 | why as u64);
     }
 
     fn rekey(&mut self, id: EngineId) {
@@ -226,9 +227,9 @@ impl<'a> Kernel<'a> {
             self.ending.end = self.ending.end.max(pass.end);
         }
         self.ending.completed += self.outbox.finished.len() as u64;
-        self.ending.rejected += self.outbox.turned_away.len() as u64;
-        for &(request, why, _) in &self.outbox.turned_away {
-            self.refused.add(u64::from(request.id.0) << 32 | why as u64);
+        for place in 0..self.outbox.turned_away.len() {
+            let (request, why, _) = self.outbox.turned_away[place];
+            self.note_refused(request.id, why);
         }
         observer.told(&self.outbox)?;
         let Outbox { finished, turned_away, .. } = &self.outbox;

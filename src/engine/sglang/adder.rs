@@ -77,13 +77,16 @@ impl Adder {
         i64::from(idle_tokens) - self.now_offset
     }
 
-    /// Charges for `tokens` tokens and `output_tokens` tokens of output to come (E7).
-    fn charge(&mut self, tokens: i64, page_tokens: u32, output_tokens: u32) {
-        self.input_tokens -= tokens;
+    /// Takes a request with `tokens` tokens to compute. It is charged for them in whole pages, and for
+    /// `output_tokens` tokens of output to come (E7).
+    fn take(&mut self, slot: SlotId, tokens: u32, page_tokens: u32, output_tokens: u32) {
+        self.admitted.push((slot, tokens));
+        let charged = i64::from(tokens.next_multiple_of(page_tokens));
+        self.input_tokens -= charged;
         if let Some(chunk_tokens) = &mut self.chunk_tokens {
-            *chunk_tokens -= tokens;
+            *chunk_tokens -= charged;
         }
-        let taken = tokens + i64::from(page_tokens);
+        let taken = charged + i64::from(page_tokens);
         self.now_offset += taken;
         self.total_offset.charge((taken + i64::from(output_tokens)) as f64);
     }
@@ -140,29 +143,33 @@ impl Sglang {
 
     /// Fresh budgets (E, E3, W1).
     fn adder(&mut self) -> Adder {
-        let mixed = if self.limits.mixes { i64::from(self.batch_len()) } else { 0 };
-        let mut total_offset = Offset { near: mixed as f64, charged: None };
-        if self.steady.size > 0 {
-            total_offset.near += self.reserved_in_step();
+        let mixed = self.mixed_tokens();
+        let (reserved, charged) = if self.steady.size > 0 {
+            let reserved = self.reserved_in_step();
             debug_assert!(
-                (total_offset.near - mixed as f64 - self.reserved_one_by_one()).abs()
-                    <= total_offset.near.mul_add(1e-12, 1e-6)
+                (reserved - self.reserved_one_by_one()).abs() <= reserved.mul_add(1e-12, 1e-6)
             );
-            total_offset.charged = Some(Vec::new());
+            (reserved, Some(Vec::new()))
         } else {
-            total_offset.near += self.reserved_one_by_one();
-        }
+            (self.reserved_one_by_one(), None)
+        };
+        let mixed_tokens = i64::from(mixed);
         Adder {
-            input_tokens: i64::from(self.limits.prefill_tokens) - mixed,
-            chunk_tokens: self.limits.chunk_tokens.map(|tokens| i64::from(tokens) - mixed),
-            total_offset,
-            now_offset: mixed,
+            input_tokens: i64::from(self.limits.prefill_tokens) - mixed_tokens,
+            chunk_tokens: self.limits.chunk_tokens.map(|tokens| i64::from(tokens) - mixed_tokens),
+            total_offset: Offset { near: f64::from(mixed) + reserved, charged },
+            now_offset: mixed_tokens,
             admitted: Vec::new(),
             continues: false,
             new_chunked: None,
             reservations: None,
             displaced: Vec::new(),
         }
+    }
+
+    /// Tokens that running requests take of a prefill pass (W1).
+    fn mixed_tokens(&self) -> u32 {
+        if self.limits.mixes { self.batch_len() } else { 0 }
     }
 
     /// How `tokens` compare with the tokens of the pool that are left over for good (`rem_total`).
@@ -178,8 +185,8 @@ impl Sglang {
     /// The tokens of the pool that are left over for good, as the engine rounds them.
     pub(super) fn rem_total(&mut self, adder: &mut Adder) -> f64 {
         if let Some(charged) = adder.total_offset.charged.take() {
-            let mixed = if self.limits.mixes { f64::from(self.batch_len()) } else { 0.0 };
-            let reserved = mixed + self.reserved_one_by_one();
+            self.requests_touched += u64::from(self.steady.size);
+            let reserved = f64::from(self.mixed_tokens()) + self.reserved_one_by_one();
             adder.total_offset.near =
                 charged.into_iter().fold(reserved, |sum, tokens| sum + tokens);
         }
@@ -229,13 +236,8 @@ impl Sglang {
             return;
         }
         let is_last = tokens == rest;
-        let charged = i64::from(self.memory.ceil(tokens));
-        adder.charge(
-            charged,
-            self.limits.page_tokens,
-            if is_last { clipped(limit_tokens) } else { 0 },
-        );
-        adder.admitted.push((slot, tokens));
+        let output_tokens = if is_last { clipped(limit_tokens) } else { 0 };
+        adder.take(slot, tokens, self.limits.page_tokens, output_tokens);
         adder.continues = true;
         if is_last {
             self.chunked = None;
@@ -314,7 +316,7 @@ impl Sglang {
         adder: &mut Adder,
     ) -> Result<u32, Candidate> {
         let part = &mut self.parts[slot.index()];
-        let output_tokens = clipped(part.limit_tokens - part.outputs.min(part.limit_tokens));
+        let output_tokens = part.expected_outputs(part.outputs);
         let need =
             i64::from(uncached) + i64::from(output_tokens) + i64::from(self.limits.page_tokens);
         let need = need as f64;
@@ -355,9 +357,7 @@ impl Sglang {
         if request.preemptions == 0 && request.first_scheduled.is_none() {
             request.cached_tokens = found.tokens;
         }
-        let charged = i64::from(self.memory.ceil(tokens));
-        adder.charge(charged, self.limits.page_tokens, output_tokens);
-        adder.admitted.push((slot, tokens));
+        adder.take(slot, tokens, self.limits.page_tokens, output_tokens);
         if !is_whole {
             adder.new_chunked = Some(slot);
         }

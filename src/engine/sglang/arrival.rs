@@ -31,7 +31,7 @@ impl Sglang {
         let RequestSpec { id, prompt_tokens, ref content, output, .. } = arrival.spec;
         let longest = self.limits.request_tokens_max;
         // The limit is clipped by the true prompt, then the prompt is refused (A2, A3).
-        let limit_tokens = self.clipped_limit(prompt_tokens, arrival.max_tokens);
+        let limit_tokens = self.limits.clipped_output(prompt_tokens, arrival.max_tokens);
         let is_refused = prompt_tokens.saturating_add(5) >= longest;
         let mut pieces = match content {
             _ if is_refused => vec![REFUSED],
@@ -65,18 +65,6 @@ impl Sglang {
             looked_up: (0, 0),
             rank: PolicyRank::default(),
         }
-    }
-
-    /// The output limit of a request that asks for `max_tokens` (A2).
-    fn clipped_limit(&self, prompt_tokens: u32, max_tokens: u32) -> u32 {
-        let by_length =
-            self.limits.request_tokens_max.saturating_sub(prompt_tokens).saturating_sub(1);
-        let by_pool = u64::from(self.limits.pool_tokens).saturating_sub(
-            u64::from(prompt_tokens).next_multiple_of(self.limits.page_tokens.into())
-                + u64::from(self.limits.page_tokens)
-                + 1,
-        );
-        max_tokens.min(by_length).min(by_pool as u32)
     }
 
     /// Everybody who has arrived enters the queue, in order (A1).

@@ -96,13 +96,12 @@ impl Sglang {
     }
 
     /// The running batch, in order.
-    pub(super) fn batch(&mut self) -> Vec<SlotId> {
+    pub(super) fn batch(&self) -> Vec<SlotId> {
         if self.steady.size == 0 {
             return self.running.clone();
         }
         let mut members: Vec<_> = self.steady.members(&self.arena).collect();
         members.sort_unstable();
-        self.requests_touched += members.len() as u64;
         members.into_iter().map(|member| member.slot).collect()
     }
 

@@ -339,6 +339,15 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// The output limit of a request with a prompt of `prompt_tokens` that asks for `max_tokens` (A2).
+    pub(crate) fn clipped_output(&self, prompt_tokens: u32, max_tokens: u32) -> u32 {
+        let of_sequence = self.request_tokens_max.saturating_sub(prompt_tokens).saturating_sub(1);
+        let page_tokens = u64::from(self.page_tokens);
+        let in_pages = u64::from(prompt_tokens).next_multiple_of(page_tokens) + page_tokens + 1;
+        let of_pool = u64::from(self.pool_tokens).saturating_sub(in_pages);
+        max_tokens.min(of_sequence).min(of_pool as u32)
+    }
+
     /// The limits of a configuration that [`SglangConfig::resolve`] gave.
     pub(crate) fn of(config: &SglangConfig) -> Self {
         let seen = "a resolved configuration has every value";

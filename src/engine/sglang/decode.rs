@@ -8,7 +8,7 @@ use crate::base::record::Rejection;
 use crate::base::time::SimTime;
 use crate::engine::arena::Stage;
 use crate::engine::outbox::Outbox;
-use crate::engine::plan::{Entry, PassPlan, Row};
+use crate::engine::plan::{PassPlan, Row};
 
 /// Decodes that the survivors of a retraction are to have room for (D6, N3).
 const RETRACTION_STEPS: u32 = 20;
@@ -83,25 +83,13 @@ impl Sglang {
     pub(super) fn decode_all(&mut self, plan: &mut PassPlan) {
         self.take_pages();
         if self.steady.size > 0 {
-            plan.steady = self.steady.size;
-            plan.steady_counted = self.steady.counted;
+            self.steady.decode(plan, self.planned_decodes, &self.arena);
             return;
         }
         for &slot in &self.running {
             let request = &mut self.arena[slot];
-            let before = request.computed_tokens;
+            plan.rows.push(Row::decode(slot, request.id, request.computed_tokens));
             request.computed_tokens += 1;
-            plan.rows.push(Row {
-                slot,
-                request: request.id,
-                tokens: 1,
-                computed_before: before,
-                entry: Entry::Running,
-                is_chunk: false,
-                is_decode: true,
-                emitted_tokens: 0,
-                finished: false,
-            });
         }
     }
 

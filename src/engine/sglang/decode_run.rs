@@ -3,7 +3,6 @@
 use super::Sglang;
 use crate::engine::decode_clock::{DecodeClock, Standing};
 use crate::engine::error::EngineError;
-use crate::timing::work::DecodeWork;
 
 impl Sglang {
     /// Runs decodes of the whole batch, from the next one on.
@@ -13,12 +12,7 @@ impl Sglang {
         let standing =
             Standing { used_blocks: 0, running: self.rows_held, waiting: self.queue.len() as u32 };
         let size = self.steady.size;
-        let mut work = DecodeWork {
-            requests: size,
-            query_tokens: size.into(),
-            kv_tokens: self.steady.kv_tokens,
-            longest_kv_tokens: self.steady.longest_kv_tokens(self.planned_decodes, &self.arena),
-        };
+        let mut work = self.steady.work(self.planned_decodes, &self.arena);
         while self.planned_decodes <= last_decode && clock.may_plan() {
             if !self.decode_fits() {
                 break;

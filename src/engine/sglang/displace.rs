@@ -13,6 +13,7 @@ impl Sglang {
         let output_tokens = clipped(part.limit_tokens);
         let mut missing =
             f64::from(length - hit) + f64::from(output_tokens) - self.rem_total(adder);
+        self.requests_touched += u64::from(self.steady.size);
         let mut running = self.batch();
         running.sort_by_key(|&other| {
             let entry = self.parts[other.index()].entry;

@@ -64,6 +64,7 @@ impl Sglang {
             }
             return;
         }
+        self.requests_touched += u64::from(self.steady.size);
         let mut reservations: Vec<Reservation> = own.into_iter().collect();
         reservations.extend(self.batch().into_iter().filter_map(|slot| self.reservation(slot)));
         reservations.extend(adder.admitted().filter_map(|slot| self.reservation(slot)));

@@ -16,7 +16,7 @@ use crate::base::time::SimTime;
 use crate::engine::Advance;
 use crate::engine::arena::{Arena, NOT_STEADY, Stage};
 use crate::engine::outbox::Outbox;
-use crate::engine::plan::{Entry, PassPlan, PassSpan, Row};
+use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
 use crate::engine::steady::Member;
 
 /// The place in the batch of the first request; others come before it and behind it.
@@ -46,13 +46,6 @@ struct Ending {
     member: Member,
     /// Whether it is still a member: it is in one pass more, in vain (O3).
     is_member: bool,
-}
-
-/// The rows of a pass in flight whose set has dissolved since it was planned.
-#[derive(Clone, Debug)]
-struct LeftRows {
-    pass: u64,
-    rows: Vec<Row>,
 }
 
 impl Lockstep {
@@ -178,17 +171,6 @@ impl Sglang {
         before - self.batch_len()
     }
 
-    /// The pass gives every member its token.
-    pub(super) fn commit_steady(&mut self, plan: &mut PassPlan) {
-        plan.decode.requests += plan.steady;
-        plan.decode.query_tokens += u64::from(plan.steady);
-        plan.decode.kv_tokens += self.steady.kv_tokens;
-        plan.decode.longest_kv_tokens =
-            self.steady.longest_kv_tokens(self.planned_decodes, &self.arena);
-        plan.has_new_work = true;
-        self.steady.advance();
-    }
-
     /// Makes everybody a request like any other again.
     pub(super) fn dissolve_steady(&mut self) {
         if self.steady.size == 0 {
@@ -231,25 +213,12 @@ impl Sglang {
     /// The row that a request would have had in the pass in flight.
     fn left_row(&self, slot: SlotId) -> Row {
         let request = &self.arena[slot];
-        Row {
-            slot,
-            request: request.id,
-            tokens: 1,
-            computed_before: request.computed_tokens.saturating_sub(1),
-            entry: Entry::Running,
-            is_chunk: false,
-            is_decode: true,
-            emitted_tokens: 0,
-            finished: false,
-        }
+        Row::decode(slot, request.id, request.computed_tokens.saturating_sub(1))
     }
 
     /// Puts the rows that a dissolved set has left for this pass into its plan.
     pub(super) fn restore_left_rows(&mut self, plan: &mut PassPlan) {
-        if let Some(left) = self.lockstep.left_rows.take_if(|left| left.pass == plan.pass) {
-            plan.steady = 0;
-            plan.rows.extend(left.rows);
-        }
+        plan.take_left(&mut self.lockstep.left_rows);
     }
 
     /// A request of the pass that was just completed has ended: it leaves the running batch, if it is in

@@ -160,9 +160,6 @@ impl Sglang {
             plan.add_work(&row);
         }
         self.requests_touched += plan.rows.len() as u64;
-        if plan.steady > 0 {
-            self.commit_steady(plan);
-        }
         plan.preempted.extend(self.retracted.iter().chain(&self.displaced));
         self.planned_decodes += u64::from(plan.decode.requests > 0);
         self.planned_passes += 1;
@@ -224,12 +221,7 @@ impl Scheduler for Sglang {
     }
 
     fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork) {
-        plan.clear();
-        plan.pass = self.planned_passes - 1 - back;
-        plan.steady = self.steady.size;
-        plan.steady_counted = self.steady.counted;
-        plan.decode = *work;
-        plan.has_new_work = true;
+        self.steady.restore(plan, self.planned_passes - 1 - back, work);
     }
 
     fn depth(&self) -> usize {
@@ -260,13 +252,10 @@ impl Scheduler for Sglang {
     }
 
     fn unfinished(&self) -> Vec<Unserved> {
-        let mut unserved: Vec<Unserved> = (self.active_slots().into_iter())
+        let slots = (self.active_slots().into_iter())
             .chain(self.queue.iter().copied())
-            .chain(self.inbox.iter().copied())
-            .map(|slot| self.arena[slot].unserved())
-            .collect();
-        unserved.sort_unstable_by_key(|request| request.id);
-        unserved
+            .chain(self.inbox.iter().copied());
+        self.arena.unserved(slots)
     }
 
     #[cfg(test)]

@@ -69,6 +69,11 @@ impl Part {
         self.node != ROOT
     }
 
+    /// Output tokens that it may still need with `outputs` outputs, as far as the budgets look (E3, E4).
+    pub(super) const fn expected_outputs(&self, outputs: u32) -> u32 {
+        clipped(self.limit_tokens.saturating_sub(outputs))
+    }
+
     /// Number of its tokens with `outputs` outputs.
     pub(super) const fn length(&self, outputs: u32) -> u32 {
         self.prompt_tokens + outputs

@@ -104,9 +104,12 @@ impl Sglang {
             if found.tokens <= SHORT_HIT_TOKENS {
                 is_late = earlier.look_up(&part.pieces, length).tokens >= COMMON_TOKENS;
                 if !is_late {
-                    let pieces = &part.pieces;
-                    let known_tokens = 0;
-                    earlier.put_in(PutIn { pieces, tokens: length, priority: 0, known_tokens });
+                    earlier.put_in(PutIn {
+                        pieces: &part.pieces,
+                        tokens: length,
+                        priority: 0,
+                        known_tokens: 0,
+                    });
                 }
             }
             let hit_tokens = found.tokens.min(length - 1);

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Sglang;
-use super::part::{CLIP_TOKENS, Part, clipped};
+use super::part::{CLIP_TOKENS, Part};
 use crate::base::ids::SlotId;
 use crate::engine::arena::{Arena, NOT_STEADY};
 use crate::engine::steady::Member;
@@ -125,7 +125,7 @@ impl Sglang {
 
     /// What running requests may still use (E3): a sum as Python forms it, which carries what rounding
     /// loses.
-    pub(super) fn reserved_one_by_one(&mut self) -> f64 {
+    pub(super) fn reserved_one_by_one(&self) -> f64 {
         let mut sum = 0.0_f64;
         let mut lost = 0.0;
         for slot in self.batch() {
@@ -145,6 +145,6 @@ impl Sglang {
     pub(super) fn reserved_by(&self, slot: SlotId) -> f64 {
         let part = &self.parts[slot.index()];
         let ratio = if part.ignores_eos { 1.0 } else { self.new_token_ratio };
-        f64::from(clipped(part.limit_tokens.saturating_sub(self.outputs(slot)))) * ratio
+        f64::from(part.expected_outputs(self.outputs(slot))) * ratio
     }
 }

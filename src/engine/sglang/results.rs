@@ -30,13 +30,8 @@ impl Sglang {
         part.flying_samples -= 1;
         part.outputs += 1;
         row.emitted_tokens = 1;
-        if request.first_token.is_none() {
-            request.note_first_token(visible, self.detokenize);
-        } else if request.counted {
-            outbox.token_gap(visible.since(request.last_token), 1);
-        }
-        request.last_token = visible;
-        if self.has_ended(slot) {
+        request.note_token(visible, self.detokenize, outbox);
+        if part.outputs >= part.total_outputs() {
             row.finished = true;
             self.leave_as_ended(slot);
             self.finish(slot, span.end, outbox);
@@ -45,12 +40,6 @@ impl Sglang {
             let tokens = row.computed_before + row.tokens;
             self.memory.keep(part, tokens, self.arena[slot].priority);
         }
-    }
-
-    /// Whether the token it just got was its last.
-    fn has_ended(&self, slot: SlotId) -> bool {
-        let part = &self.parts[slot.index()];
-        part.outputs >= part.total_outputs()
     }
 
     /// The request is over; what it computed goes into the cache, and the rest is free (F5).

@@ -9,7 +9,6 @@ use super::waiting::Offer;
 use crate::base::time::SimTime;
 use crate::engine::decode_clock::{DecodeClock, Standing};
 use crate::engine::error::EngineError;
-use crate::timing::work::DecodeWork;
 
 impl Vllm {
     /// Runs passes of the whole set, from the next one on.
@@ -22,12 +21,7 @@ impl Vllm {
             waiting: self.waiting.len() as u32,
         };
         let size = self.steady.size;
-        let mut work = DecodeWork {
-            requests: size,
-            query_tokens: size.into(),
-            kv_tokens: self.steady.kv_tokens,
-            longest_kv_tokens: self.steady.longest_kv_tokens(self.planned_passes, &self.arena),
-        };
+        let mut work = self.steady.work(self.planned_passes, &self.arena);
         while self.planned_passes <= last_pass && clock.may_plan() {
             // A block of the stuck head's hit was reused and stands elsewhere now.
             if standing.waiting > 0 && self.kv.has_news() {

@@ -13,7 +13,7 @@ use super::{Call, Vllm};
 use crate::base::ids::SlotId;
 use crate::engine::arena::NOT_STEADY;
 use crate::engine::outbox::Outbox;
-use crate::engine::plan::{Entry, PassPlan, PassSpan, Row};
+use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
 use crate::engine::steady::Member;
 
 /// A member whose last token comes with the pass in flight.
@@ -51,13 +51,6 @@ pub(super) struct Scratch {
     grants: Vec<Grant>,
     pub(super) events: Vec<Event>,
     members: Vec<Member>,
-}
-
-/// The rows of a pass in flight whose set has dissolved since it was planned.
-#[derive(Clone, Debug)]
-pub(super) struct LeftRows {
-    pass: u64,
-    rows: Vec<Row>,
 }
 
 impl Vllm {
@@ -243,19 +236,6 @@ impl Vllm {
         }
     }
 
-    /// The pass gives every member its token.
-    pub(super) fn commit_steady(&mut self, plan: &mut PassPlan) {
-        plan.steady = self.steady.size;
-        plan.steady_counted = self.steady.counted;
-        plan.decode.requests += self.steady.size;
-        plan.decode.query_tokens += u64::from(self.steady.size);
-        plan.decode.kv_tokens += self.steady.kv_tokens;
-        let longest_kv_tokens = self.steady.longest_kv_tokens(plan.pass, &self.arena);
-        plan.decode.longest_kv_tokens = plan.decode.longest_kv_tokens.max(longest_kv_tokens);
-        plan.has_new_work |= self.steady.size > 0;
-        self.steady.advance();
-    }
-
     /// Makes everybody a request like any other again.
     pub(super) fn dissolve_steady(&mut self) {
         let in_flight = self.planned_passes > self.completed_passes;
@@ -294,24 +274,12 @@ impl Vllm {
     /// The row that a request would have had in the pass in flight.
     fn left_row(&self, slot: SlotId) -> Row {
         let request = &self.arena[slot];
-        Row {
-            slot,
-            request: request.id,
-            tokens: 1,
-            computed_before: request.computed_tokens - 1,
-            entry: Entry::Running,
-            is_chunk: false,
-            is_decode: true,
-            emitted_tokens: 0,
-            finished: false,
-        }
+        Row::decode(slot, request.id, request.computed_tokens - 1)
     }
 
     /// Puts the rows that a dissolved set has left for this pass into its plan.
     pub(super) fn restore_left_rows(&mut self, plan: &mut PassPlan) {
-        if let Some(left) = self.left_rows.take_if(|left| left.pass == plan.pass) {
-            plan.steady = 0;
-            plan.rows.extend(left.rows);
+        if plan.take_left(&mut self.left_rows) {
             let arena = &self.arena;
             plan.rows.sort_unstable_by_key(|row| arena[row.slot].order);
         }

@@ -36,12 +36,12 @@ use super::arena::{Arena, Arrival};
 use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
-use super::plan::{Entry, PassPlan, PassSpan, Row};
+use super::plan::{Entry, LeftRows, PassPlan, PassSpan, Row};
 use super::steady::{Member, SteadySet};
 use super::{Advance, Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
-use lockstep::{Ending, LeftRows, Scratch};
+use lockstep::{Ending, Scratch};
 use queue::WaitingQueue;
 use waiting::StuckHead;
 
@@ -211,7 +211,7 @@ impl Vllm {
             plan.add_work(&row);
         }
         self.requests_touched += plan.rows.len() as u64;
-        self.commit_steady(plan);
+        self.steady.decode(plan, plan.pass, &self.arena);
         self.planned_passes += u64::from(!plan.is_empty());
     }
 }
@@ -283,12 +283,7 @@ impl Scheduler for Vllm {
     }
 
     fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork) {
-        plan.clear();
-        plan.pass = self.planned_passes - 1 - back;
-        plan.steady = self.steady.size;
-        plan.steady_counted = self.steady.counted;
-        plan.decode = *work;
-        plan.has_new_work = true;
+        self.steady.restore(plan, self.planned_passes - 1 - back, work);
     }
 
     fn depth(&self) -> usize {
@@ -312,9 +307,7 @@ impl Scheduler for Vllm {
             .chain(steady)
             .chain(leaving.map(|ending| ending.member.slot))
             .chain(self.waiting.slots());
-        let mut unserved: Vec<Unserved> = slots.map(|slot| self.arena[slot].unserved()).collect();
-        unserved.sort_unstable_by_key(|request| request.id);
-        unserved
+        self.arena.unserved(slots)
     }
 
     #[cfg(test)]

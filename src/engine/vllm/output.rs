@@ -77,12 +77,7 @@ impl Vllm {
         if self.limits.asynchronous && !is_stale {
             request.placeholder_tokens -= 1;
         }
-        if request.first_token.is_none() {
-            request.note_first_token(visible, self.detokenize);
-        } else if request.counted {
-            outbox.token_gap(visible.since(request.last_token), 1);
-        }
-        request.last_token = visible;
+        request.note_token(visible, self.detokenize, outbox);
         request.finish_reason(self.limits.model_len_max)
     }
 
