@@ -10,6 +10,7 @@ mod error;
 mod files;
 mod recording;
 mod sglang;
+mod timing;
 mod verdict;
 mod vllm;
 

@@ -6,14 +6,11 @@ use serde::Deserialize;
 
 use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
+use crate::conform::timing::LinearTiming;
 use crate::engine::arena::Arrival;
 use crate::engine::sglang::config::{
     EvictionPolicy, Limits, RetractionPolicy, SchedulePolicy, SglangConfig,
 };
-use crate::timing::error::TimingError;
-use crate::timing::evidence::Evidence;
-use crate::timing::work::{DecodeWork, PrefillWork};
-use crate::timing::{MixedPrice, TimingProvider};
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
 
 /// The first line of a block.
@@ -130,33 +127,12 @@ impl Default for CaseTiming {
 }
 
 impl CaseTiming {
-    fn ms(&self, forwards: u32, prefill_tokens: u64, decodes: u32) -> f64 {
-        let us = u128::from(forwards) * u128::from(self.base)
-            + u128::from(self.per_extend_token) * u128::from(prefill_tokens)
-            + u128::from(self.per_decode_seq) * u128::from(decodes);
-        us as f64 / 1e3
-    }
-}
-
-impl TimingProvider for CaseTiming {
-    fn prefill(&self, work: &PrefillWork, _: &mut Evidence) -> Result<f64, TimingError> {
-        Ok(self.ms(1, work.new_tokens, 0))
-    }
-
-    fn decode(&self, work: &DecodeWork, _: &mut Evidence) -> Result<f64, TimingError> {
-        Ok(self.ms(1, 0, work.requests))
-    }
-
-    fn mixed(
-        &self,
-        prefill: &PrefillWork,
-        decode: &DecodeWork,
-        _: &mut Evidence,
-    ) -> Result<Option<MixedPrice>, TimingError> {
-        Ok(Some(MixedPrice {
-            prefill_ms: self.ms(1, prefill.new_tokens, 0),
-            decode_ms: self.ms(0, 0, decode.requests),
-        }))
+    pub(super) const fn linear(self) -> LinearTiming {
+        LinearTiming {
+            pass_us: self.base,
+            token_us: self.per_extend_token,
+            decode_us: self.per_decode_seq,
+        }
     }
 }
 
@@ -196,8 +172,8 @@ impl Case {
         self.requests.len()
     }
 
-    pub(super) fn timing(&self) -> CaseTiming {
-        self.config.timing_us
+    pub(super) fn timing(&self) -> LinearTiming {
+        self.config.timing_us.linear()
     }
 
     /// The engine's configuration in our own terms.
@@ -249,19 +225,11 @@ impl Case {
     /// The output limits of the requests once an engine with `limits` has clipped them.
     pub(super) fn output_limits(&self, limits: &Limits) -> impl Iterator<Item = u32> {
         self.requests.iter().map(|request| {
-            let prompt = request.prompt.iter().map(|&(.., tokens)| u64::from(tokens)).sum();
-            clipped(limits, prompt, request.max_new_tokens)
+            let lengths = request.prompt.iter().map(|&(.., tokens)| tokens);
+            let prompt_tokens = lengths.fold(0, u32::saturating_add);
+            limits.clipped_output(prompt_tokens, request.max_new_tokens)
         })
     }
-}
-
-/// The output limit `asked` for after a prompt of `prompt` tokens, as it is clipped on arrival (A2).
-fn clipped(limits: &Limits, prompt: u64, asked: u32) -> u32 {
-    let page = u64::from(limits.page_tokens);
-    let of_sequence = u64::from(limits.request_tokens_max).saturating_sub(prompt + 1);
-    let in_pages = prompt.next_multiple_of(page) + page + 1;
-    let of_pool = u64::from(limits.pool_tokens).saturating_sub(in_pages);
-    u64::from(asked).min(of_sequence).min(of_pool) as u32
 }
 
 impl CaseRequest {
@@ -320,6 +288,7 @@ mod tests {
     use super::*;
     use crate::base::time::SimDuration;
     use crate::timing::pricer::{HostTime, PassPricer};
+    use crate::timing::work::{DecodeWork, PrefillWork};
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -439,13 +408,13 @@ mod tests {
         let config = json!({"max_total_tokens": 100, "page_size": 16, "chunked_prefill_size": -1});
         let case = case(&config, &[]).unwrap();
         let limits = Limits::of(&case.engine_config().resolve().unwrap());
-        assert_eq!((clipped(&limits, 64, 99), clipped(&limits, 65, 99)), (15, 0));
+        assert_eq!((limits.clipped_output(64, 99), limits.clipped_output(65, 99)), (15, 0));
     }
 
     #[test]
     fn a_mixed_forward_is_one_forward() {
         let timing: CaseTiming = serde_json::from_str("{\"base\": 1000}").unwrap();
-        let mut pricer = PassPricer::new(Arc::new(timing), HostTime::Added(0.0));
+        let mut pricer = PassPricer::new(Arc::new(timing.linear()), HostTime::Added(0.0));
         let (mut prefill, mut decode) = (PrefillWork::default(), DecodeWork::default());
         prefill.add(30, 0);
         decode.add(1, 7);

@@ -4,11 +4,8 @@ use serde::Deserialize;
 
 use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
+use crate::conform::timing::LinearTiming;
 use crate::engine::vllm::config::{SchedulingPolicy, VllmConfig};
-use crate::timing::error::TimingError;
-use crate::timing::evidence::Evidence;
-use crate::timing::work::{DecodeWork, PrefillWork};
-use crate::timing::{MixedPrice, TimingProvider};
 use crate::workload::request::{Content, Piece, RequestSpec, Segment};
 
 /// One case, as its file says it (format 1).
@@ -101,33 +98,9 @@ impl Default for CaseTiming {
 }
 
 impl CaseTiming {
-    fn ms(&self, passes: u32, prefill_tokens: u64, decodes: u32) -> f64 {
-        let us = u64::from(passes) * u64::from(self.pass_us)
-            + u64::from(self.token_us) * prefill_tokens
-            + u64::from(self.decode_us) * u64::from(decodes);
-        us as f64 / 1e3
-    }
-}
-
-impl TimingProvider for CaseTiming {
-    fn prefill(&self, work: &PrefillWork, _: &mut Evidence) -> Result<f64, TimingError> {
-        Ok(self.ms(1, work.new_tokens, 0))
-    }
-
-    fn decode(&self, work: &DecodeWork, _: &mut Evidence) -> Result<f64, TimingError> {
-        Ok(self.ms(1, 0, work.requests))
-    }
-
-    fn mixed(
-        &self,
-        prefill: &PrefillWork,
-        decode: &DecodeWork,
-        _: &mut Evidence,
-    ) -> Result<Option<MixedPrice>, TimingError> {
-        Ok(Some(MixedPrice {
-            prefill_ms: self.ms(1, prefill.new_tokens, 0),
-            decode_ms: self.ms(0, 0, decode.requests),
-        }))
+    pub(super) const fn linear(self) -> LinearTiming {
+        let Self { pass_us, token_us, decode_us } = self;
+        LinearTiming { pass_us, token_us, decode_us }
     }
 }
 

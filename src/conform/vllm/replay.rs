@@ -55,7 +55,7 @@ pub(crate) fn replay(
 
 fn engine_for(case: &Case, config: &VllmConfig, advance: Advance) -> Engine {
     let scheduler = Vllm::new(config, SimDuration::ZERO, advance);
-    let pricer = PassPricer::new(Arc::new(case.timing), HostTime::Added(0.0));
+    let pricer = PassPricer::new(Arc::new(case.timing.linear()), HostTime::Added(0.0));
     Engine::new(EngineId(0), Box::new(scheduler), pricer)
 }
 
@@ -77,10 +77,7 @@ fn by_call(
         }
         while let Some(spec) = coming.next_if(|spec| spec.arrival.as_ns() <= call_number) {
             let max_tokens = spec.max_tokens;
-            let queued = spec.arrival;
-            let ignore_eos = spec.output_tokens >= max_tokens;
-            let spec = spec.clone();
-            let arrival = Arrival { spec, max_tokens, ignore_eos, queued, counted: true };
+            let arrival = Arrival::new(spec.clone(), max_tokens, spec.arrival, true);
             engine.enqueue(arrival, clock, &mut outbox);
         }
         let called = if engine.has_room() && !engine.is_done() {
