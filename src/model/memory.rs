@@ -219,9 +219,7 @@ impl KvMemory {
         parallel: &Parallel,
         options: &MemoryOptions,
     ) -> Result<Self, MemoryError> {
-        model.check().map_err(|e| e.within("model"))?;
-        accelerator.check().map_err(|e| e.within("accelerator"))?;
-        parallel.check().map_err(|e| e.within("parallel"))?;
+        check(model, accelerator, parallel)?;
         options.check()?;
         let memory = Self::terms(model, accelerator, parallel, options);
         if memory.fits() {
@@ -366,6 +364,18 @@ impl KvMemory {
 
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / GIB
+}
+
+/// # Errors
+/// A figure of the model, the device or the parallelism out of range.
+fn check(
+    model: &ModelShape,
+    accelerator: &Accelerator,
+    parallel: &Parallel,
+) -> Result<(), ConfigError> {
+    model.check().map_err(|e| e.within("model"))?;
+    accelerator.check().map_err(|e| e.within("accelerator"))?;
+    parallel.check().map_err(|e| e.within("parallel"))
 }
 
 /// The smallest larger number of devices for a layer with which a model `fits`.

@@ -15,7 +15,7 @@ use std::fmt;
 use super::super::accelerator::Accelerator;
 use super::super::parallel::Parallel;
 use super::super::shape::ModelShape;
-use super::{GIB, MemoryError, Stage, embedding_bytes, gib, wider_hint};
+use super::{GIB, MemoryError, Stage, check, embedding_bytes, gib, wider_hint};
 
 /// What CUDA and its libraries hold of a device before anything is loaded. Logs have 78.43 and 78.48 GiB free of
 /// 79.18 on an H100.
@@ -74,9 +74,7 @@ impl StaticMemory {
         mem_fraction_static: f64,
         page_size: u32,
     ) -> Result<Self, MemoryError> {
-        model.check().map_err(|e| e.within("model"))?;
-        accelerator.check().map_err(|e| e.within("accelerator"))?;
-        parallel.check().map_err(|e| e.within("parallel"))?;
+        check(model, accelerator, parallel)?;
         let terms = |parallel: &Parallel| {
             Self::terms(model, accelerator, parallel, mem_fraction_static, page_size)
         };
