@@ -14,11 +14,6 @@ pub enum Verdict {
         /// How many lines were compared.
         lines: usize,
     },
-    /// The case uses what the engine does not model yet; it was not replayed.
-    NotCovered {
-        /// What that is.
-        what: &'static str,
-    },
     /// A line differs.
     Different {
         /// The line of the recording's file, from 1.

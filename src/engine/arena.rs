@@ -78,6 +78,10 @@ pub(crate) struct Request {
     pub(crate) flying_tokens: u32,
     /// The part of `flying_tokens` scheduled before the latest preemption (R1).
     pub(crate) stale_tokens: u32,
+    /// Drafts that its next pass verifies, if it can (R1).
+    pub(crate) draft_tokens: u32,
+    /// Whether these are padding (R64).
+    pub(crate) is_padded: bool,
     /// Whether its latest pass left prompt to compute, and so sampled nothing (R15).
     pub(crate) is_chunk: bool,
 
@@ -120,6 +124,8 @@ impl Request {
             placeholder_tokens: 0,
             flying_tokens: 0,
             stale_tokens: 0,
+            draft_tokens: 0,
+            is_padded: false,
             is_chunk: false,
             order: 0,
             last_pass: u64::MAX,

@@ -70,6 +70,7 @@ mod tests {
             output: Segment::Output(RequestId(0)),
             line: 0,
             turn: None,
+            drafts: None,
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod decode_clock;
+pub(crate) mod drafting;
 pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod frontend;

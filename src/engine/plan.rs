@@ -22,15 +22,19 @@ pub(crate) struct Row {
     pub(crate) slot: SlotId,
     /// Who it is.
     pub(crate) request: RequestId,
-    /// Tokens to compute.
+    /// Tokens to compute, drafts included.
     pub(crate) tokens: u32,
+    /// Drafts among them that the pass verifies.
+    pub(crate) drafts: u32,
+    /// Whether these drafts are padding, which is never accepted (R64).
+    pub(crate) is_padding: bool,
     /// Tokens whose KV is there before the pass: for admitted requests the prefix-cache hit.
     pub(crate) computed_before: u32,
     /// How it came in.
     pub(crate) entry: Entry,
     /// Whether prompt is left after the pass, which then samples nothing for it (R15).
     pub(crate) is_chunk: bool,
-    /// Whether it decodes: all its prompt is computed, and one token is to be.
+    /// Whether it decodes: all its prompt is computed, and one token besides drafts is to be.
     pub(crate) is_decode: bool,
     /// After completion: output tokens it got.
     pub(crate) emitted_tokens: u32,
@@ -45,6 +49,8 @@ impl Row {
             slot,
             request,
             tokens: 1,
+            drafts: 0,
+            is_padding: false,
             computed_before,
             entry: Entry::Running,
             is_chunk: false,

@@ -6,6 +6,9 @@ use super::pool::{BlockPool, NO_BLOCK};
 use crate::base::ids::SlotId;
 use crate::workload::request::{Content, Piece, Segment};
 
+/// A stop token: like no token of a prompt, whose tails are never empty.
+const STOP: Segment = Segment::Tail { name: 0, tokens: 0 };
+
 /// What a look into the prefix cache found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hit {
@@ -50,6 +53,8 @@ struct Sequence {
     /// Blocks at the start of `table` whose content has been announced (hit, or labelled).
     labelled: u32,
     output: Segment,
+    /// Tokens before its stop token, if it comes to one.
+    stop_after: Option<u32>,
     has_output_step: bool,
 }
 
@@ -69,8 +74,18 @@ impl BlockKv {
         Self { block_tokens, usable_blocks, counted_free: usable_blocks, held: Vec::new(), named }
     }
 
+    /// The same memory, in which a block's content covers `tokens` tokens behind it too (R62).
+    #[must_use]
+    pub(crate) fn with_lookahead(mut self, tokens: u32) -> Self {
+        if let Some(named) = &mut self.named {
+            named.tree.look_ahead(tokens);
+        }
+        self
+    }
+
     /// A request takes `slot`; from now on its content can be looked up. It is named when it first
-    /// is: those that only wait take no room in the tree.
+    /// is: those that only wait take no room in the tree. A stop token comes after the first `stop_after` tokens of its
+    /// `output`.
     pub(crate) fn open(
         &mut self,
         slot: SlotId,
@@ -78,6 +93,7 @@ impl BlockKv {
         private: Segment,
         prompt_tokens: u32,
         output: Segment,
+        stop_after: Option<u32>,
     ) {
         if self.held.len() <= slot.index() {
             self.held.resize(slot.index() + 1, 0);
@@ -92,6 +108,7 @@ impl BlockKv {
                 prompt_tokens: 0,
                 labelled: 0,
                 output,
+                stop_after,
                 has_output_step: false,
             });
         }
@@ -99,6 +116,7 @@ impl BlockKv {
         debug_assert!(sequence.table.is_empty() && sequence.path.is_empty());
         sequence.prompt_tokens = prompt_tokens;
         sequence.output = output;
+        sequence.stop_after = stop_after;
         sequence.has_output_step = false;
         sequence.unnamed_prompt = Some(match prompt {
             Content::Private => vec![Piece { segment: private, tokens: prompt_tokens }],
@@ -119,8 +137,8 @@ impl BlockKv {
     }
 
     /// The longest run of cached blocks from the first one on that holds at most
-    /// `known_tokens - 1` tokens (R33, R34).
-    pub(crate) fn look_up(&mut self, slot: SlotId, known_tokens: u32) -> Hit {
+    /// `known_tokens - 1` tokens (R33, R34), without the last of them if `drops_last` (R62).
+    pub(crate) fn look_up(&mut self, slot: SlotId, known_tokens: u32, drops_last: bool) -> Hit {
         let Some(named) = &mut self.named else { return Hit::default() };
         let blocks_max = known_tokens.saturating_sub(1) / self.block_tokens;
         let NamedBlocks { pool, tree, sequences, .. } = &mut **named;
@@ -130,9 +148,10 @@ impl BlockKv {
             sequence.know_output(tree);
         }
         let mut hit = Hit::default();
+        let mut last_rests = false;
         let mut missing = None;
         for step in &sequence.path {
-            let blocks_end = (step.end_tokens / self.block_tokens).min(blocks_max);
+            let blocks_end = tree.blocks_named_by(step.end_tokens).min(blocks_max);
             if hit.blocks == blocks_end {
                 continue;
             }
@@ -143,8 +162,9 @@ impl BlockKv {
                 if block == NO_BLOCK {
                     break;
                 }
+                last_rests = pool.is_resting(block);
                 hit.blocks += 1;
-                hit.resting += u32::from(pool.is_resting(block));
+                hit.resting += u32::from(last_rests);
             }
             if hit.blocks < blocks_end {
                 missing = Some((step.node, tree.place_in(step.node, hit.blocks)));
@@ -152,6 +172,10 @@ impl BlockKv {
             }
         }
         tree.await_copy(missing);
+        if drops_last && hit.blocks > 0 {
+            hit.blocks -= 1;
+            hit.resting -= u32::from(last_rests);
+        }
         hit
     }
 
@@ -171,7 +195,7 @@ impl BlockKv {
             // From here on it may label what others wait for (`expects_news`).
             sequence.know_output(tree);
             for step in &sequence.path {
-                let blocks_end = (step.end_tokens / self.block_tokens).min(hit.blocks);
+                let blocks_end = tree.blocks_named_by(step.end_tokens).min(hit.blocks);
                 let from = sequence.table.len() as u32;
                 if from == blocks_end {
                     continue;
@@ -243,13 +267,13 @@ impl BlockKv {
         if full_blocks <= sequence.labelled {
             return;
         }
-        if tokens > sequence.prompt_tokens {
+        if tree.reach(tokens) > sequence.prompt_tokens {
             sequence.know_output(tree);
         }
-        let first_end = (sequence.labelled + 1) * self.block_tokens;
+        let first_end = tree.reach((sequence.labelled + 1) * self.block_tokens);
         let first_step = sequence.path.partition_point(|step| step.end_tokens < first_end);
         for step in &sequence.path[first_step..] {
-            let blocks_end = (step.end_tokens / self.block_tokens).min(full_blocks);
+            let blocks_end = tree.blocks_named_by(step.end_tokens).min(full_blocks);
             if blocks_end <= sequence.labelled {
                 continue;
             }
@@ -330,8 +354,16 @@ impl Sequence {
     fn know_output(&mut self, tree: &mut ContentTree) {
         if !self.has_output_step {
             self.has_output_step = true;
-            let tokens = u32::MAX - self.prompt_tokens;
-            tree.extend(&mut self.path, Piece { segment: self.output, tokens });
+            // A stop token has no KV: it only matters where a block's content covers the token behind it.
+            let stop_after = self.stop_after.filter(|_| tree.looks_ahead());
+            let tokens = stop_after.unwrap_or(u32::MAX - self.prompt_tokens);
+            if tokens > 0 {
+                tree.extend(&mut self.path, Piece { segment: self.output, tokens });
+            }
+            if stop_after.is_some() {
+                let tokens = u32::MAX - self.prompt_tokens.saturating_add(tokens);
+                tree.extend(&mut self.path, Piece { segment: STOP, tokens });
+            }
         }
     }
 }
@@ -351,7 +383,7 @@ mod tests {
     fn open(kv: &mut BlockKv, slot: SlotId, pieces: &[(u64, u32)]) {
         let id = RequestId(slot.0);
         let tokens = pieces.iter().map(|p| p.1).sum();
-        kv.open(slot, prompt(pieces), Segment::Prompt(id), tokens, Segment::Output(id));
+        kv.open(slot, prompt(pieces), Segment::Prompt(id), tokens, Segment::Output(id), None);
     }
 
     #[test]
@@ -362,9 +394,9 @@ mod tests {
         kv.label(SLOTS[0], 64);
         open(&mut kv, SLOTS[1], &[(1, 64)]);
         // 64 tokens are 4 blocks of 16; (64 - 1) / 16 = 3 may hit, none of them at rest.
-        assert_eq!(kv.look_up(SLOTS[1], 64), Hit { blocks: 3, resting: 0 });
+        assert_eq!(kv.look_up(SLOTS[1], 64, false), Hit { blocks: 3, resting: 0 });
         kv.release(SLOTS[0]);
-        assert_eq!(kv.look_up(SLOTS[1], 64), Hit { blocks: 3, resting: 3 });
+        assert_eq!(kv.look_up(SLOTS[1], 64, false), Hit { blocks: 3, resting: 3 });
         assert_eq!(kv.free_blocks(), 99);
     }
 
@@ -379,7 +411,7 @@ mod tests {
             kv.label(SLOTS[0], 1024);
             open(&mut kv, SLOTS[1], &[(1, 512), (second, 512)]);
             // 1,024 tokens hold 21 full blocks of 48 (1,008).
-            assert_eq!(kv.look_up(SLOTS[1], 1024).blocks, hit_blocks);
+            assert_eq!(kv.look_up(SLOTS[1], 1024, false).blocks, hit_blocks);
         }
     }
 
@@ -395,8 +427,8 @@ mod tests {
             Piece { segment: Segment::Output(id), tokens: 30 },
             Piece { segment: Segment::Named(5), tokens: 30 },
         ]);
-        kv.open(SLOTS[1], continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)));
-        assert_eq!(kv.look_up(SLOTS[1], 100).blocks, 4);
+        kv.open(SLOTS[1], continued, Segment::Prompt(id), 100, Segment::Output(RequestId(1)), None);
+        assert_eq!(kv.look_up(SLOTS[1], 100, false).blocks, 4);
     }
 
     #[test]
@@ -415,7 +447,7 @@ mod tests {
         kv.admit(SLOTS[0], Hit::default(), 4);
         kv.label(SLOTS[0], 64);
         open(&mut kv, SLOTS[1], &[(1, 64)]);
-        assert_eq!(kv.look_up(SLOTS[1], 64), Hit::default());
+        assert_eq!(kv.look_up(SLOTS[1], 64, false), Hit::default());
         assert_eq!((kv.free_blocks(), kv.cached_contents()), (95, 0));
         kv.release(SLOTS[0]);
         assert_eq!(kv.free_blocks(), 99);

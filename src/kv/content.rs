@@ -48,6 +48,8 @@ struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct ContentTree {
     block_tokens: u32,
+    /// Tokens behind a block that its content covers too.
+    lookahead_tokens: u32,
     nodes: Vec<Node>,
     edges: LookupMap<Edge, u32>,
     recycled: Vec<u32>,
@@ -62,12 +64,35 @@ impl ContentTree {
     pub(crate) fn new(block_tokens: u32) -> Self {
         Self {
             block_tokens,
+            lookahead_tokens: 0,
             nodes: Vec::new(),
             edges: LookupMap::new(),
             recycled: Vec::new(),
             awaited: (ROOT, 0),
             has_news: false,
         }
+    }
+
+    /// From now on the content of a block covers the `tokens` tokens behind it, too: it is named by the node in which
+    /// the last of them lies.
+    pub(crate) fn look_ahead(&mut self, tokens: u32) {
+        debug_assert!(self.nodes.is_empty());
+        self.lookahead_tokens = tokens;
+    }
+
+    /// Whether the content of a block covers tokens behind it.
+    pub(crate) const fn looks_ahead(&self) -> bool {
+        self.lookahead_tokens > 0
+    }
+
+    /// The tokens that have to be known so that blocks of the first `tokens` tokens have a name.
+    pub(crate) const fn reach(&self, tokens: u32) -> u32 {
+        tokens.saturating_add(self.lookahead_tokens)
+    }
+
+    /// Whole blocks, from the start of a sequence, that its first `tokens` tokens name.
+    pub(crate) const fn blocks_named_by(&self, tokens: u32) -> u32 {
+        tokens.saturating_sub(self.lookahead_tokens) / self.block_tokens
     }
 
     /// Extends `path` by a piece. The new end of the path is used once more, the old end once
@@ -130,7 +155,7 @@ impl ContentTree {
 
     /// The place of block `block_index` of a sequence within the node it ends in.
     pub(crate) fn place_in(&self, node: u32, block_index: u32) -> u32 {
-        block_index - self.nodes[node as usize].start_tokens / self.block_tokens
+        block_index - self.blocks_named_by(self.nodes[node as usize].start_tokens)
     }
 
     /// The block labelled first with the content at `place` of `node`, or [`NO_BLOCK`].

@@ -115,7 +115,7 @@ impl EngineConfig {
         advance: Advance,
     ) -> Box<dyn Scheduler> {
         match self {
-            Self::Vllm(config) => Box::new(Vllm::new(config, detokenize, advance)),
+            Self::Vllm(config) => Box::new(Vllm::new(config, None, detokenize, advance)),
             Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
         }
     }

@@ -165,6 +165,7 @@ fn requests(rng: &mut ChaCha8Rng, number: usize, longest: u32, bypassed: bool) -
             },
             line: 0,
             turn: None,
+            drafts: None,
         });
     }
     requests
@@ -354,7 +355,7 @@ fn run_both_ways<C: Debug>(
 fn run(case: &Case<VllmConfig>, advance: Advance) -> Run {
     let config = &case.config;
     let server = FrontEnd::Vllm { model_len_max: config.max_model_len.unwrap() };
-    serve(case, Vllm::new(config, case.detokenize, advance), polynomial(), server)
+    serve(case, Vllm::new(config, None, case.detokenize, advance), polynomial(), server)
 }
 
 /// Cases prove little if these things did not happen to more than 100 requests.
@@ -401,6 +402,7 @@ fn requests_touched(
         output: Segment::Output(RequestId(id)),
         line: 0,
         turn: None,
+        drafts: None,
     });
     let case = Case {
         config: (),
@@ -428,7 +430,7 @@ fn ten_times_the_output_touches_no_request_more() {
         };
         let config = config.with_defaults().unwrap();
         let touched = |outputs| {
-            let scheduler = Vllm::new(&config, SimDuration::ZERO, Advance::InStep);
+            let scheduler = Vllm::new(&config, None, SimDuration::ZERO, Advance::InStep);
             requests_touched(scheduler, Some(64), outputs)
         };
         let ((short, passes), (long, passes_long)) = (touched(60), touched(600));

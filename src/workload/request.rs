@@ -28,6 +28,17 @@ pub(crate) struct RequestSpec {
     pub(crate) line: u64,
     /// What it follows, where that is known and wanted.
     pub(crate) turn: Option<Box<Turn>>,
+    /// What its drafts came to, where that was recorded.
+    pub(crate) drafts: Option<Box<RecordedDrafts>>,
+}
+
+/// What the drafts of a request came to, round by round; each list starts over at its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordedDrafts {
+    /// Drafts accepted in its first round that verified any, in its second, and so on; never empty.
+    pub(crate) accepted: Vec<u32>,
+    /// Drafts found after its first pass that sampled, its second, and so on; empty: always as many as may be.
+    pub(crate) found: Vec<u32>,
 }
 
 /// What a request of a session, or of a graph of calls, follows.

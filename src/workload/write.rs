@@ -433,6 +433,7 @@ mod tests {
             output: Segment::Output(RequestId(id)),
             line: 0,
             turn: None,
+            drafts: None,
             class: 0,
         }
     }

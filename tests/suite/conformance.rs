@@ -2,7 +2,6 @@
 
 mod sglang;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -36,16 +35,6 @@ fn check(path: &Path) -> Verdict {
     case.check().unwrap()
 }
 
-/// What each case came to, by name. A difference fails at once, with the first line that differs.
-fn verdicts(cases: &[PathBuf]) -> BTreeMap<String, Verdict> {
-    let verdict = |case: &PathBuf| (name(case), check(case));
-    let verdicts: BTreeMap<_, _> = cases.iter().map(verdict).collect();
-    for (name, verdict) in &verdicts {
-        assert!(!matches!(verdict, Verdict::Different { .. }), "{name}: {verdict:#?}");
-    }
-    verdicts
-}
-
 fn text(path: &Path) -> String {
     let mut text = String::new();
     MultiGzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
@@ -64,56 +53,45 @@ fn recorded_lines(case: &Path) -> usize {
     text(&recording).lines().count()
 }
 
-/// Every case is the same in all its lines, unless it speculates; then it is not compared.
+/// Every case is the same in all its lines. Says how many there are, and how many of them speculate.
 fn assert_conform(cases: &[PathBuf]) -> (usize, usize) {
-    let mut counts = (0, 0);
-    let verdicts = verdicts(cases);
-    assert_eq!(verdicts.len(), cases.len());
     for case in cases {
-        let expected = if speculates(case) {
-            counts.1 += 1;
-            Verdict::NotCovered { what: "speculative decoding" }
-        } else {
-            counts.0 += 1;
-            Verdict::Same { lines: recorded_lines(case) }
-        };
-        assert_eq!(verdicts[&name(case)], expected, "{}", case.display());
+        let expected = Verdict::Same { lines: recorded_lines(case) };
+        assert_eq!(check(case), expected, "{}", case.display());
     }
-    counts
+    (cases.len(), cases.iter().filter(|case| speculates(case)).count())
 }
 
 #[test]
 fn the_selection_conforms() {
     let cases = find_cases(&repository(SELECTION));
-    assert_eq!(assert_conform(&cases), (57, 3));
+    assert_eq!(assert_conform(&cases), (92, 35));
 }
 
 #[test]
-fn the_selection_has_every_group_and_every_edge_without_speculation() {
+fn the_selection_has_every_group_and_every_edge() {
     let names: Vec<String> =
         find_cases(&repository(SELECTION)).iter().map(|case| name(case)).collect();
     for group in 1..=17 {
         assert!(names.iter().any(|name| name.starts_with(&format!("{group:02}-"))), "{group}");
     }
-    // 19 situations, each synchronous and asynchronous.
+    // 33 situations, each synchronous and asynchronous.
     for mode in ["-sync", "-async"] {
-        let is_edge = |name: &&String| {
-            name.starts_with("16-edge-") && name.ends_with(mode) && !name.contains("-spec-")
-        };
-        assert_eq!(names.iter().filter(is_edge).count(), 19, "{mode}");
+        let is_edge = |name: &&String| name.starts_with("16-edge-") && name.ends_with(mode);
+        assert_eq!(names.iter().filter(is_edge).count(), 33, "{mode}");
     }
 }
 
 #[test]
 fn everything_that_was_recorded_conforms() {
     let Some(folder) = shared("conformance/vllm") else { return };
-    let (same, not_covered) = assert_conform(&find_cases(&folder));
+    let (all, speculative) = assert_conform(&find_cases(&folder));
     // The index has a line per case, and a header.
     let index = fs::read_to_string(folder.join("INDEX.tsv")).unwrap();
-    assert_eq!(same + not_covered, index.lines().count() - 1);
+    assert_eq!(all, index.lines().count() - 1);
     let methods = ["ngram:", "eagle:", "draft_model:"];
     let speculating = index.lines().filter(|line| methods.iter().any(|m| line.contains(m)));
-    assert_eq!(not_covered, speculating.count());
+    assert_eq!(speculative, speculating.count());
 }
 
 #[test]
@@ -121,21 +99,12 @@ fn the_command_counts_and_prints_a_line_per_case() {
     let ran = servesim(["conform", repository(SELECTION).to_str().unwrap()]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = ran.stdout.lines().collect();
-    assert_eq!(lines.len(), 61);
-    assert_eq!(lines.iter().filter(|line| line.starts_with("same  ")).count(), 57);
-    assert_eq!(lines.iter().filter(|line| line.starts_with("not covered  ")).count(), 3);
-    assert_eq!(lines[60], "57 same, 0 different, 3 not yet covered");
+    assert_eq!(lines.len(), 92 + 1);
+    assert_eq!(lines.iter().filter(|line| line.starts_with("same  ")).count(), 92);
+    assert_eq!(lines[92], "92 same, 0 different");
 
     let ran = servesim(["conform", "--quiet", repository(SELECTION).to_str().unwrap()]);
-    assert_eq!(ran.stdout, "57 same, 0 different, 3 not yet covered\n");
-}
-
-#[test]
-fn a_speculative_case_is_never_counted_as_the_same() {
-    let case = repository(SELECTION).join("12-spec-025.case.json.gz");
-    let ran = servesim(["conform", case.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(0));
-    assert!(ran.stdout.ends_with("0 same, 0 different, 1 not yet covered\n"), "{}", ran.stdout);
+    assert_eq!(ran.stdout, "92 same, 0 different\n");
 }
 
 /// A copy of a recorded case that can be changed.
@@ -195,15 +164,6 @@ fn integers(value: &Value, pointer: &str, found: &mut Vec<(String, u64)>) {
     }
 }
 
-/// What the head line says of the recording itself, and of speculation, which has no counterpart.
-const HEAD_NOT_COMPARED: [&str; 5] = [
-    "/format",
-    "/resolved/num_lookahead_tokens",
-    "/resolved/draft_slots",
-    "/resolved/hash_lookahead_tokens",
-    "/resolved/eagle_block_drop",
-];
-
 /// Whether a line is more than one more decode: the first, the last, and those in which a request is
 /// admitted, preempted or finished.
 fn is_eventful(line: &Value) -> bool {
@@ -218,16 +178,19 @@ fn is_eventful(line: &Value) -> bool {
 
 #[test]
 fn every_single_number_of_a_recording_matters() {
-    for name in
-        ["16-edge-two-grow-one-preempted-sync", "16-edge-preempted-resumes-from-cache-async"]
-    {
+    for name in [
+        "16-edge-two-grow-one-preempted-sync",
+        "16-edge-preempted-resumes-from-cache-async",
+        "16-edge-spec-eagle-one-token-left-padding-async",
+    ] {
         let doctored = Doctored::of(name);
         let mut compared = 0;
         for (at, line) in doctored.lines.iter().enumerate().filter(|(_, line)| is_eventful(line)) {
             let mut found = Vec::new();
             integers(line, "", &mut found);
             for (pointer, number) in found {
-                if at == 0 && HEAD_NOT_COMPARED.contains(&pointer.as_str()) {
+                // What the head line says of the recording itself.
+                if at == 0 && pointer == "/format" {
                     continue;
                 }
                 let line = doctored.differing_line(at, &pointer, json!(number + 1));
@@ -235,7 +198,7 @@ fn every_single_number_of_a_recording_matters() {
                 compared += 1;
             }
         }
-        // Five settings, two preemptions, at least two admissions and finishes, and the summary.
+        // Eight settings, two preemptions, at least two admissions and finishes, and the summary.
         assert!(compared > 80, "{name} has {compared} numbers");
     }
 }
@@ -312,7 +275,7 @@ fn the_command_fails_on_a_difference_and_shows_the_line() {
         assert!(shown[2].contains(&format!("\"{name}\":{was}")), "{}", shown[2]);
         let path = field[1..].replace('/', ".");
         assert_eq!(shown[3], format!("    in       {path}"));
-        assert_eq!(shown[4..], ["0 same, 1 different, 0 not yet covered"]);
+        assert_eq!(shown[4..], ["0 same, 1 different"]);
     }
 }
 

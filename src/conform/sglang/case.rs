@@ -258,6 +258,7 @@ impl CaseRequest {
             output: Segment::Named(self.out_stream),
             line: 0,
             turn: None,
+            drafts: None,
         };
         let (max_tokens, ignore_eos) = (self.max_new_tokens, self.ignore_eos);
         Ok(Arrival { spec, max_tokens, ignore_eos, queued: arrival, counted: true })

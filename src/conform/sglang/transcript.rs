@@ -276,6 +276,8 @@ mod tests {
             entry: Entry::New,
             is_chunk: false,
             is_decode,
+            drafts: 0,
+            is_padding: false,
             emitted_tokens: 0,
             finished: false,
         }

@@ -6,7 +6,8 @@ use crate::base::ids::RequestId;
 use crate::base::time::SimTime;
 use crate::conform::timing::LinearTiming;
 use crate::engine::vllm::config::{SchedulingPolicy, VllmConfig};
-use crate::workload::request::{Content, Piece, RequestSpec, Segment};
+use crate::engine::vllm::speculative::SpeculativeConfig;
+use crate::workload::request::{Content, Piece, RecordedDrafts, RequestSpec, Segment};
 
 /// One case, as its file says it (format 1).
 #[derive(Clone, Debug, Deserialize)]
@@ -45,7 +46,7 @@ struct CaseConfig {
     enable_prefix_caching: bool,
     policy: CasePolicy,
     async_scheduling: bool,
-    spec: Option<serde_json::Value>,
+    spec: Option<SpeculativeConfig>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -119,11 +120,10 @@ struct CaseRequest {
     max_tokens: Option<u32>,
     #[serde(default)]
     priority: i32,
-    /// Speculation only.
-    #[serde(default, rename = "accept")]
-    _accept: Option<serde_json::Value>,
-    #[serde(default, rename = "drafts")]
-    _drafts: Option<serde_json::Value>,
+    /// Drafts accepted, verifying pass by verifying pass, over and over; absent: none.
+    accept: Option<Vec<u32>>,
+    /// Drafts found, sampling pass by sampling pass, over and over; absent: all there may be.
+    drafts: Option<Vec<u32>>,
     out_seg: Option<u64>,
 }
 
@@ -148,11 +148,6 @@ impl Case {
             return Err(format!("format is {}, expected 1", case.format));
         }
         Ok(case)
-    }
-
-    /// Whether the case speculates.
-    pub(crate) fn is_speculative(&self) -> bool {
-        self.config.spec.as_ref().is_some_and(|spec| !spec.is_null())
     }
 
     /// How many requests there are.
@@ -183,6 +178,7 @@ impl Case {
                 CasePolicy::Priority => SchedulingPolicy::Priority,
             },
             async_scheduling: c.async_scheduling,
+            speculative_config: c.spec,
             ..VllmConfig::default()
         }
     }
@@ -218,6 +214,10 @@ impl Case {
                 output: Segment::Named(request.out_seg.unwrap_or((1 << 30) + index as u64)),
                 line: 0,
                 turn: None,
+                drafts: Some(Box::new(RecordedDrafts {
+                    accepted: request.accept.clone().unwrap_or_default(),
+                    found: request.drafts.clone().unwrap_or_default(),
+                })),
             });
         }
         entrants.sort_by_key(|entrant| entrant.arrival);

@@ -45,11 +45,15 @@ pub(crate) struct Head {
     pub(crate) resolved: Resolved,
 }
 
-/// Derived settings, as far as they apply without speculation.
+/// Derived settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resolved {
     pub(crate) max_num_scheduled_tokens: u32,
     pub(crate) max_num_active_seqs: u32,
+    pub(crate) num_lookahead_tokens: u32,
+    pub(crate) draft_slots: u32,
+    pub(crate) hash_lookahead_tokens: u32,
+    pub(crate) eagle_block_drop: bool,
     pub(crate) watermark_blocks: u32,
     pub(crate) usable_blocks: u32,
     pub(crate) max_concurrent_batches: usize,

@@ -17,6 +17,7 @@ use crate::base::time::{SimDuration, SimTime};
 use crate::conform::error::ConformError;
 use crate::engine::Advance;
 use crate::engine::arena::Arrival;
+use crate::engine::drafting::{Acceptance, Drafting};
 use crate::engine::driver::{Call, Engine};
 use crate::engine::error::EngineError;
 use crate::engine::outbox::Outbox;
@@ -54,7 +55,10 @@ pub(crate) fn replay(
 }
 
 fn engine_for(case: &Case, config: &VllmConfig, advance: Advance) -> Engine {
-    let scheduler = Vllm::new(config, SimDuration::ZERO, advance);
+    // The requests of a case say themselves what becomes of their drafts.
+    let acceptance = Arc::new(Acceptance { at_least: Vec::new(), none_found: 0.0 });
+    let drafting = config.speculative_config.map(|_| Drafting::new(acceptance, 0, EngineId(0)));
+    let scheduler = Vllm::new(config, drafting, SimDuration::ZERO, advance);
     let pricer = PassPricer::new(Arc::new(case.timing.linear()), HostTime::Added(0.0));
     Engine::new(EngineId(0), Box::new(scheduler), pricer)
 }

@@ -75,7 +75,9 @@ impl Transcript {
                     arr: std::mem::take(&mut self.arrived),
                     sched: rows
                         .iter()
-                        .map(|r| (r.request.0, r.tokens, r.computed_before, letter(r.entry), 0))
+                        .map(|r| {
+                            (r.request.0, r.tokens, r.computed_before, letter(r.entry), r.drafts)
+                        })
                         .collect(),
                     pre: preempted.iter().map(|request| request.0).collect(),
                     free: levels.free_blocks,

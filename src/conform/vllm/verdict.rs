@@ -19,9 +19,6 @@ use crate::engine::vllm::config::Limits;
 /// The case or its recording cannot be used.
 pub(in crate::conform) fn check(path: &Path) -> Result<Verdict, ConformError> {
     let case = read_case(path)?;
-    if case.is_speculative() {
-        return Ok(Verdict::NotCovered { what: "speculative decoding" });
-    }
     let expected = read_recording(path)?;
     let replayed = replay(&case, Advance::OneByOne, path)?;
     let found = std::iter::once(head(&case, expected.first(), path)?).chain(replayed);
@@ -66,6 +63,10 @@ fn head(case: &Case, recorded: Option<&Numbered<Line>>, path: &Path) -> Result<L
     let resolved = Resolved {
         max_num_scheduled_tokens: limits.scheduled_tokens,
         max_num_active_seqs: limits.active_max,
+        num_lookahead_tokens: limits.speculation.lookahead_tokens,
+        draft_slots: limits.speculation.draft_slots,
+        hash_lookahead_tokens: limits.speculation.hash_lookahead_tokens,
+        eagle_block_drop: limits.speculation.drops_last_hit,
         watermark_blocks: limits.watermark_blocks,
         usable_blocks: config.usable_blocks(),
         max_concurrent_batches: if limits.asynchronous { 2 } else { 1 },

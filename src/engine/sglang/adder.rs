@@ -396,6 +396,8 @@ impl Sglang {
                 entry,
                 is_chunk,
                 is_decode: false,
+                drafts: 0,
+                is_padding: false,
                 emitted_tokens: 0,
                 finished: false,
             });

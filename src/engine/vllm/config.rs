@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::speculative::{Speculation, SpeculativeConfig};
 use crate::base::config::ConfigError;
 use crate::model::accelerator::Accelerator;
 
@@ -66,6 +67,8 @@ pub(crate) struct VllmConfig {
     pub(crate) scheduling_policy: SchedulingPolicy,
     /// Whether the next pass is planned while one is running.
     pub(crate) async_scheduling: bool,
+    /// Speculative decoding; absent: none.
+    pub(crate) speculative_config: Option<SpeculativeConfig>,
 }
 
 /// Classes of device with defaults of their own.
@@ -163,6 +166,7 @@ impl Default for VllmConfig {
             enable_prefix_caching: true,
             scheduling_policy: SchedulingPolicy::Fcfs,
             async_scheduling: true,
+            speculative_config: None,
         }
     }
 }
@@ -321,7 +325,7 @@ impl VllmConfig {
             let accepted = "a share from 0 to below 1";
             return Err(ConfigError::new("watermark", self.watermark, accepted));
         }
-        Ok(())
+        self.speculative_config.as_ref().map_or(Ok(()), SpeculativeConfig::check)
     }
 
     /// What vLLM refuses at start. Only for a configuration without absent values.
@@ -356,6 +360,16 @@ impl VllmConfig {
             return Err(ConfigError::new(
                 "long_prefill_token_threshold",
                 limits.long_prefill_tokens,
+                accepted,
+            ));
+        }
+        let lookahead_tokens = limits.speculation.lookahead_tokens;
+        if limits.batched_tokens <= lookahead_tokens {
+            let accepted =
+                format!("more than speculative_config.num_speculative_tokens ({lookahead_tokens})");
+            return Err(ConfigError::new(
+                "max_num_batched_tokens",
+                limits.batched_tokens,
                 accepted,
             ));
         }
@@ -406,6 +420,8 @@ pub(crate) struct Limits {
     pub(crate) by_priority: bool,
     /// One pass planned ahead.
     pub(crate) asynchronous: bool,
+    /// Drafts and what they need.
+    pub(crate) speculation: Speculation,
 }
 
 impl Limits {
@@ -428,6 +444,10 @@ impl Limits {
             prefill_interval: config.prefill_schedule_interval,
             by_priority: config.scheduling_policy == SchedulingPolicy::Priority,
             asynchronous: config.async_scheduling,
+            speculation: Speculation::of(
+                config.speculative_config.as_ref(),
+                config.enable_prefix_caching,
+            ),
         }
     }
 }

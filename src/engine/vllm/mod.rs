@@ -13,7 +13,8 @@
 //!
 //! Later [`output`] takes in what the pass produced.
 //!
-//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
+//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and how many drafts are accepted
+//! (see `engine::drafting`).
 
 pub(crate) mod config;
 mod decode_run;
@@ -23,6 +24,7 @@ mod output;
 mod preempt;
 mod queue;
 mod running;
+pub(crate) mod speculative;
 mod waiting;
 
 use crate::base::ids::SlotId;
@@ -34,6 +36,7 @@ use crate::workload::request::{RequestSpec, Segment};
 
 use super::arena::{Arena, Arrival};
 use super::decode_clock::DecodeClock;
+use super::drafting::Drafting;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, LeftRows, PassPlan, PassSpan, Row};
@@ -52,6 +55,8 @@ pub(crate) struct Vllm {
     detokenize: SimDuration,
     arena: Arena,
     kv: BlockKv,
+    /// What becomes of drafts; absent without speculation.
+    drafting: Option<Drafting>,
     /// Running requests, in order of admission (R3), but for those in the set.
     running: Vec<SlotId>,
     waiting: WaitingQueue,
@@ -81,25 +86,28 @@ pub(crate) struct Vllm {
 struct Budget {
     issue_tokens: u32,
     input_tokens: u32,
+    /// What a request takes from the input besides its tokens (R61).
+    draft_slots: u32,
 }
 
 impl Budget {
     const fn is_spent(self) -> bool {
-        self.issue_tokens == 0 || self.input_tokens == 0
+        self.issue_tokens == 0 || self.input_tokens <= self.draft_slots
     }
 
     const fn tokens(self) -> u32 {
-        if self.issue_tokens < self.input_tokens { self.issue_tokens } else { self.input_tokens }
+        let input_tokens = self.input_tokens.saturating_sub(self.draft_slots);
+        if self.issue_tokens < input_tokens { self.issue_tokens } else { input_tokens }
     }
 
     const fn spend(&mut self, tokens: u32) {
         self.issue_tokens -= tokens;
-        self.input_tokens -= tokens;
+        self.input_tokens -= tokens + self.draft_slots;
     }
 
     const fn give_back(&mut self, tokens: u32) {
         self.issue_tokens += tokens;
-        self.input_tokens += tokens;
+        self.input_tokens += tokens + self.draft_slots;
     }
 }
 
@@ -113,14 +121,25 @@ struct Call<'a> {
     holds_prefill: bool,
     /// Whether the pass carries prefill in the sense of R50.
     carries_prefill: bool,
+    /// Whether a request that has prompt left was in the running loop (R64).
+    runs_chunk: bool,
+    /// Whether the running loop gave tokens to anybody (R64).
+    runs_any: bool,
 }
 
 impl Vllm {
     /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize`
-    /// after its pass ends. `advance` chooses how passes are computed, not what comes out.
-    pub(crate) fn new(config: &VllmConfig, detokenize: SimDuration, advance: Advance) -> Self {
-        let lockstep = advance == Advance::InStep;
+    /// after its pass ends. `advance` chooses how passes are computed, not what comes out. `drafting` says what
+    /// becomes of drafts, if there is speculation.
+    pub(crate) fn new(
+        config: &VllmConfig,
+        drafting: Option<Drafting>,
+        detokenize: SimDuration,
+        advance: Advance,
+    ) -> Self {
+        let lockstep = advance == Advance::InStep && config.speculative_config.is_none();
         let limits = Limits::of(config);
+        assert_eq!(drafting.is_some(), limits.speculation.is_on());
         Self {
             limits,
             detokenize,
@@ -129,7 +148,9 @@ impl Vllm {
                 config.usable_blocks() + 1,
                 config.block_size,
                 config.enable_prefix_caching,
-            ),
+            )
+            .with_lookahead(limits.speculation.hash_lookahead_tokens),
+            drafting,
             running: Vec::new(),
             waiting: WaitingQueue::new(limits.by_priority),
             interval: PrefillInterval::new(limits.prefill_interval),
@@ -172,16 +193,23 @@ impl Vllm {
         computed_before: u32,
         entry: Entry,
     ) {
-        let request = &self.arena[slot];
+        let request = &mut self.arena[slot];
+        // What reaches beyond the known tokens is drafts; those that do not fit are dropped (R63).
+        let known_tokens = request.known_tokens + request.placeholder_tokens;
+        let drafts =
+            (computed_before + tokens).saturating_sub(known_tokens).min(request.draft_tokens);
+        request.draft_tokens = 0;
         call.budget.spend(tokens);
         call.plan.rows.push(Row {
             slot,
             request: request.id,
             tokens,
+            drafts,
+            is_padding: std::mem::take(&mut request.is_padded),
             computed_before,
             entry,
             is_chunk: false,
-            is_decode: computed_before >= request.prompt_tokens && tokens == 1,
+            is_decode: computed_before >= request.prompt_tokens && tokens - drafts == 1,
             emitted_tokens: 0,
             finished: false,
         });
@@ -204,7 +232,8 @@ impl Vllm {
             request.is_chunk = row.is_chunk;
             request.last_pass = plan.pass;
             if self.limits.asynchronous && !row.is_chunk {
-                request.placeholder_tokens += 1;
+                request.placeholder_tokens += 1 + row.drafts;
+                request.draft_tokens = self.limits.speculation.drafts;
             }
             plan.has_new_work |= request.computed_tokens > request.recompute_tokens;
             let row = plan.rows[i];
@@ -219,8 +248,14 @@ impl Vllm {
 impl Scheduler for Vllm {
     fn enqueue(&mut self, arrival: Arrival) {
         let slot = self.arena.insert(&arrival);
-        let RequestSpec { id, prompt_tokens, content, output, .. } = arrival.spec;
-        self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output);
+        let RequestSpec { id, prompt_tokens, content, output, drafts, .. } = arrival.spec;
+        let request = &self.arena[slot];
+        let stops = request.output_tokens < request.max_tokens;
+        let stop_after = stops.then(|| request.output_tokens.saturating_sub(1));
+        if let Some(drafting) = &mut self.drafting {
+            drafting.open(slot, id, drafts);
+        }
+        self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output, stop_after);
         self.waiting.push(slot, &self.arena[slot]);
         self.requests_touched += 1;
     }
@@ -235,10 +270,13 @@ impl Scheduler for Vllm {
             budget: Budget {
                 issue_tokens: self.limits.scheduled_tokens,
                 input_tokens: self.limits.batched_tokens,
+                draft_slots: self.limits.speculation.draft_slots,
             },
             cap_tokens: self.long_prefill_cap(),
             holds_prefill: self.holds_prefill(),
             carries_prefill: false,
+            runs_chunk: false,
+            runs_any: false,
             plan,
         };
         if self.steady.size + self.leaving == 0 {

@@ -31,6 +31,8 @@ impl Vllm {
             self.retire(slot);
             return;
         }
+        let accepted = self.verify(row, is_stale);
+        let request = &mut self.arena[slot];
         if !row.is_decode {
             let computed_after = row.computed_before + row.tokens;
             request.note_prefill(span.start, span.end, computed_after);
@@ -38,12 +40,14 @@ impl Vllm {
         let finish = if row.is_chunk {
             None
         } else {
-            row.emitted_tokens = 1;
-            self.take_token(slot, is_stale, span, outbox)
+            self.take_burst(row, accepted + 1, is_stale, span, outbox)
         };
-        if self.limits.asynchronous && !is_stale {
+        if (self.limits.asynchronous || self.limits.speculation.is_on()) && !is_stale {
             let request = &self.arena[slot];
-            self.kv.label(slot, request.computed_tokens - request.flying_tokens);
+            // The last token has no KV, nor has what a burst brought past the end (R19).
+            let valid_tokens =
+                (request.computed_tokens - request.flying_tokens).min(request.known_tokens - 1);
+            self.kv.label(slot, self.labelled_tokens(request, valid_tokens));
         }
         if let Some(finish) = finish {
             row.finished = true;
@@ -62,23 +66,58 @@ impl Vllm {
         }
     }
 
-    /// The request got its next output token.
-    fn take_token(
+    /// How many of the drafts in a row were accepted; the others are taken back (R16).
+    fn verify(&mut self, row: &Row, is_stale: bool) -> u32 {
+        if row.drafts == 0 {
+            return 0;
+        }
+        let drafting = self.drafting.as_mut().expect("drafts come with speculation");
+        let accepted = if row.is_padding { 0 } else { drafting.accept(row.slot, row.drafts) };
+        if !is_stale {
+            let rejected = row.drafts - accepted;
+            let request = &mut self.arena[row.slot];
+            request.computed_tokens -= rejected;
+            if self.limits.asynchronous {
+                request.placeholder_tokens -= rejected;
+            }
+        }
+        accepted
+    }
+
+    /// The request got the next `tokens` output tokens; those past its end are thrown away (R17).
+    fn take_burst(
         &mut self,
-        slot: SlotId,
+        row: &mut Row,
+        tokens: u32,
         is_stale: bool,
         span: PassSpan,
         outbox: &mut Outbox,
     ) -> Option<Finish> {
         let visible = span.end + self.detokenize;
-        let request = &mut self.arena[slot];
-        request.known_tokens += 1;
+        let request = &mut self.arena[row.slot];
         // A preemption has forgotten the placeholders of outputs that were in flight (R74).
         if self.limits.asynchronous && !is_stale {
-            request.placeholder_tokens -= 1;
+            request.placeholder_tokens -= tokens;
         }
-        request.note_token(visible, self.detokenize, outbox);
-        request.finish_reason(self.limits.model_len_max)
+        let mut finish = None;
+        while finish.is_none() && row.emitted_tokens < tokens {
+            row.emitted_tokens += 1;
+            request.known_tokens += 1;
+            request.note_token(visible, self.detokenize, outbox);
+            finish = request.finish_reason(self.limits.model_len_max);
+        }
+        if finish.is_none()
+            && !self.limits.asynchronous
+            && let Some(drafting) = &mut self.drafting
+        {
+            let drafts = self.limits.speculation.drafts;
+            request.draft_tokens = if self.limits.speculation.looks_up {
+                drafting.find(row.slot, drafts)
+            } else {
+                drafts
+            };
+        }
+        finish
     }
 
     /// The request is over; its blocks are free at once (R18). The caller takes it out of the
@@ -86,6 +125,9 @@ impl Vllm {
     pub(super) fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
         self.kv.release(slot);
         self.kv.close(slot);
+        if let Some(drafting) = &mut self.drafting {
+            drafting.close(slot);
+        }
         let request = &mut self.arena[slot];
         if request.stage == Stage::Waiting {
             // A stale output can end a request that waits to be resumed (R75).

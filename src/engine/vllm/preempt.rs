@@ -65,6 +65,8 @@ impl Vllm {
         request.recompute_tokens = request.recompute_tokens.max(request.computed_tokens);
         request.computed_tokens = 0;
         request.placeholder_tokens = 0;
+        request.draft_tokens = 0;
+        request.is_padded = false;
         // Outputs still in flight are delivered, but belong to KV that is gone (R74).
         request.stale_tokens = request.flying_tokens;
         request.is_chunk = false;

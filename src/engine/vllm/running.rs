@@ -3,6 +3,7 @@
 use super::preempt::Preempted;
 use super::{Call, Vllm};
 use crate::base::ids::SlotId;
+use crate::engine::arena::Request;
 use crate::engine::plan::Entry;
 
 impl Vllm {
@@ -39,8 +40,10 @@ impl Vllm {
     ) {
         let request = &self.arena[slot];
         let computed = request.computed_tokens;
-        let labelled_tokens = (computed + tokens).min(request.known_tokens);
+        let labelled_tokens = self.labelled_tokens(request, computed + tokens);
         call.carries_prefill |= request.is_chunk;
+        call.runs_chunk |= request.is_chunk;
+        call.runs_any = true;
         self.kv.grow(slot, new_blocks);
         self.kv.label(slot, labelled_tokens);
         self.add_row(call, slot, tokens, computed, Entry::Running);
@@ -59,16 +62,27 @@ impl Vllm {
         if call.holds_prefill && request.is_chunk {
             return 0;
         }
-        (request.known_tokens + request.placeholder_tokens - request.computed_tokens)
+        let wanted = request.known_tokens + request.draft_tokens + request.placeholder_tokens;
+        (wanted - request.computed_tokens)
             .min(call.cap_tokens)
             .min(call.budget.tokens())
             .min(self.limits.model_len_max.saturating_sub(request.computed_tokens + 1))
     }
 
+    /// Tokens of the first `tokens` ones whose blocks may be labelled: they are known, and so is what their hashes
+    /// cover beyond them (R41, R62).
+    pub(super) fn labelled_tokens(&self, request: &Request, tokens: u32) -> u32 {
+        let lookahead_tokens = self.limits.speculation.hash_lookahead_tokens;
+        let hashed = request.known_tokens.saturating_sub(lookahead_tokens);
+        tokens.min(hashed)
+    }
+
     /// Blocks that a running request lacks for another `tokens` tokens (R37, R39).
     pub(super) fn blocks_missing(&self, slot: SlotId, tokens: u32) -> u32 {
         let base = self.arena[slot].computed_tokens.min(self.limits.model_len_max);
-        let slots = base.saturating_add(tokens).min(self.limits.model_len_max);
+        let lookahead_tokens = self.limits.speculation.lookahead_tokens;
+        let slots = (base.saturating_add(tokens).saturating_add(lookahead_tokens))
+            .min(self.limits.model_len_max);
         slots.div_ceil(self.limits.block_tokens).saturating_sub(self.kv.held_blocks(slot))
     }
 }

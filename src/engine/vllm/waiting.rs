@@ -10,6 +10,8 @@ use crate::kv::blocks::Hit;
 struct Admission {
     hit: Hit,
     tokens: u32,
+    /// How many of them are padding (R64).
+    padding: u32,
     new_blocks: u32,
 }
 
@@ -20,8 +22,10 @@ enum Obstacle {
     PrefillHeld,
     /// Without chunking its tokens do not fit into what is left of the budget.
     Budget,
-    /// It needs so many blocks, at rest or free, for so many tokens.
-    Blocks { blocks: u64, tokens: u32 },
+    /// All its known tokens need so many blocks, at rest or free.
+    WholeSequence { blocks: u64 },
+    /// So many tokens of it need so many blocks, at rest or free.
+    Chunk { blocks: u64, tokens: u32 },
 }
 
 /// A head of the queue that could not be admitted.
@@ -43,9 +47,24 @@ pub(super) struct Offer {
     pub(super) cap_tokens: u32,
     /// Whether prefill is held back.
     pub(super) holds_prefill: bool,
+    /// Whether nobody with prompt left runs in this call (R64).
+    pub(super) runs_no_chunk: bool,
+    /// Whether anybody runs in this call (R64).
+    pub(super) runs_any: bool,
 }
 
 impl Vllm {
+    /// What a call offers in which nobody is touched but those who decode in step.
+    pub(super) const fn offer_in_step(&self, budget_tokens: u32, cap_tokens: u32) -> Offer {
+        Offer {
+            budget_tokens,
+            cap_tokens,
+            holds_prefill: false,
+            runs_no_chunk: true,
+            runs_any: true,
+        }
+    }
+
     /// Admits from the head of the queue while budget, seats and blocks last. The first head that
     /// does not fit ends the loop: nobody behind it is tried.
     pub(super) fn schedule_waiting(&mut self, call: &mut Call<'_>) {
@@ -55,6 +74,8 @@ impl Vllm {
                 budget_tokens: call.budget.tokens(),
                 cap_tokens: call.cap_tokens,
                 holds_prefill: call.holds_prefill,
+                runs_no_chunk: !call.runs_chunk,
+                runs_any: call.runs_any,
             };
             if self.lockstep && self.is_stuck(slot, offer) {
                 break;
@@ -92,9 +113,10 @@ impl Vllm {
         match stuck.obstacle {
             Obstacle::PrefillHeld => offer.holds_prefill,
             Obstacle::Budget => wanted > offer.budget_tokens,
-            Obstacle::Blocks { blocks, tokens } => {
-                let needs_as_many = self.limits.reserve_full_isl
-                    || !self.kv.has_identity() && wanted.min(offer.budget_tokens) >= tokens;
+            Obstacle::WholeSequence { blocks } => self.spare_blocks() < blocks,
+            Obstacle::Chunk { blocks, tokens } => {
+                let needs_as_many =
+                    !self.kv.has_identity() && wanted.min(offer.budget_tokens) >= tokens;
                 needs_as_many && self.spare_blocks() < blocks
             }
         }
@@ -105,7 +127,7 @@ impl Vllm {
         let request = &self.arena[slot];
         debug_assert_eq!(request.stale_tokens, 0, "out of reach with two passes (R74)");
         let known_tokens = request.known_tokens;
-        let hit = self.kv.look_up(slot, known_tokens);
+        let hit = self.kv.look_up(slot, known_tokens, self.limits.speculation.drops_last_hit);
         let hit_tokens = hit.blocks * self.limits.block_tokens;
         let missing_tokens = known_tokens - hit_tokens;
         let stuck = |obstacle| StuckHead { slot, known_tokens, missing_tokens, obstacle };
@@ -113,24 +135,38 @@ impl Vllm {
         if offer.holds_prefill && missing_tokens > 1 {
             return Err(stuck(Obstacle::PrefillHeld));
         }
-        let wanted = missing_tokens.min(offer.cap_tokens);
-        // Without chunking a prompt is computed whole or not at all.
-        if !self.limits.chunked_prefill && wanted > offer.budget_tokens {
+        let padding = self.padding(missing_tokens, hit_tokens, offer);
+        let wanted = (missing_tokens + padding).min(offer.cap_tokens);
+        // Without chunking a prompt is computed whole or not at all; nor is padding split.
+        if (!self.limits.chunked_prefill || padding > 0) && wanted > offer.budget_tokens {
             return Err(stuck(Obstacle::Budget));
         }
         let tokens = wanted.min(offer.budget_tokens);
-        let new_blocks = self.new_blocks(hit_tokens.saturating_add(tokens), hit);
+        let spare_blocks = self.spare_blocks();
+        let needed = |new_blocks: u32| u64::from(new_blocks) + u64::from(hit.resting);
         // The gate looks at the whole known sequence, the allocation only at this chunk.
-        let gate_blocks = if self.limits.reserve_full_isl {
-            self.new_blocks(known_tokens, hit).max(new_blocks)
-        } else {
-            new_blocks
-        };
-        let blocks = u64::from(gate_blocks) + u64::from(hit.resting);
-        if blocks > self.spare_blocks() {
-            return Err(stuck(Obstacle::Blocks { blocks, tokens }));
+        let blocks = needed(self.new_blocks(known_tokens, hit));
+        if self.limits.reserve_full_isl && blocks > spare_blocks {
+            return Err(stuck(Obstacle::WholeSequence { blocks }));
         }
-        Ok(Admission { hit, tokens, new_blocks })
+        let lookahead_tokens = self.limits.speculation.lookahead_tokens;
+        let slots = hit_tokens.saturating_add(tokens).saturating_add(lookahead_tokens);
+        let new_blocks = self.new_blocks(slots, hit);
+        let blocks = needed(new_blocks);
+        if blocks > spare_blocks {
+            return Err(stuck(Obstacle::Chunk { blocks, tokens }));
+        }
+        Ok(Admission { hit, tokens, padding, new_blocks })
+    }
+
+    /// Empty drafts that make a request with one token left look like one that decodes, among such (R64).
+    fn padding(&self, missing_tokens: u32, hit_tokens: u32, offer: Offer) -> u32 {
+        let drafts = self.limits.speculation.drafts;
+        let widens = missing_tokens == 1
+            && offer.runs_no_chunk
+            && (offer.runs_any || hit_tokens > 0)
+            && hit_tokens.saturating_add(drafts + 2) <= self.limits.model_len_max;
+        if widens { drafts } else { 0 }
     }
 
     /// Blocks that an admission may use: the watermark stays free while something runs (R36).
@@ -146,7 +182,7 @@ impl Vllm {
     }
 
     fn admit(&mut self, slot: SlotId, admission: &Admission, call: &mut Call<'_>) {
-        let &Admission { hit, tokens, new_blocks } = admission;
+        let &Admission { hit, tokens, padding, new_blocks } = admission;
         let hit_tokens = hit.blocks * self.limits.block_tokens;
         self.kv.admit(slot, hit, new_blocks);
         let request = &mut self.arena[slot];
@@ -161,8 +197,11 @@ impl Vllm {
         request.order = self.admissions;
         self.admissions += 1;
         request.computed_tokens = hit_tokens;
+        request.draft_tokens = padding;
+        request.is_padded = padding > 0;
         // Full blocks can be hit from now on, by newcomers of this very call too (R41).
-        self.kv.label(slot, (hit_tokens + tokens).min(known_tokens));
+        let labelled_tokens = self.labelled_tokens(&self.arena[slot], hit_tokens + tokens);
+        self.kv.label(slot, labelled_tokens);
         self.running.push(slot);
         call.carries_prefill |= hit_tokens + 1 < known_tokens;
         self.add_row(call, slot, tokens, hit_tokens, entry);

@@ -306,6 +306,7 @@ impl RequestSource for ServeGenSource {
             output: Segment::Output(id),
             line: 0,
             turn: None,
+            drafts: None,
         }
     }
 }

@@ -290,6 +290,7 @@ mod tests {
             output: Segment::Output(RequestId(0)),
             line: 0,
             turn: None,
+            drafts: None,
             class: 0,
         }
     }

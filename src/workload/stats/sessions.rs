@@ -116,6 +116,7 @@ mod tests {
             output: Segment::Output(RequestId(0)),
             line: 0,
             turn: turn.map(Box::new),
+            drafts: None,
         }
     }
 

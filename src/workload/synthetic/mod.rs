@@ -248,6 +248,7 @@ impl SyntheticSource {
             output: Segment::Output(id),
             line: 0,
             turn: None,
+            drafts: None,
         }
     }
 }

@@ -568,6 +568,7 @@ impl TraceSource {
             output: Segment::Output(RequestId(id)),
             line: row.line,
             turn,
+            drafts: None,
         })
     }
 }

@@ -745,6 +745,7 @@ fn workload(block: u32, plans: Vec<Plan>) -> Vec<RequestSpec> {
             output: Segment::Output(RequestId(id)),
             line: 0,
             turn,
+            drafts: None,
         });
     }
     all
