@@ -11,6 +11,8 @@ use crate::base::output::{OutputError, ResultFile};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::Advance;
+use crate::engine::drafting::Drafting;
+use crate::engine::drafting::config::SpeculationConfig;
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
 use crate::kernel::error::RunError;
@@ -19,7 +21,7 @@ use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
-use crate::scenario::{MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
+use crate::scenario::{EngineFacts, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
 use crate::timing::config::{Deployment, TimingConfig};
 use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer};
@@ -228,13 +230,16 @@ impl Run {
                 field: facts.fields.prefix_caching.to_owned(),
             });
         }
+        if scenario.speculation != SpeculationConfig::default() && facts.speculation.is_none() {
+            warnings.push(Warning::NoSpeculation { field: facts.fields.speculation.to_owned() });
+        }
         if ending.ran_in_circles {
             warnings.push(Warning::RanInCircles { field: facts.fields.pool.to_owned() });
         }
         let summary = metrics.finish();
         warnings.extend(Warning::of_unfinished(&summary, facts.fields.keeper));
         let subject = Subject {
-            title: title(scenario, facts.name, engines.len(), workload.name),
+            title: title(scenario, &facts, engines.len(), workload.name),
             scenario: serde_json::to_value(scenario).expect("a scenario is plain data"),
             workload: workload.description,
             engine: facts.fields,
@@ -260,7 +265,13 @@ fn build_engine(
     extras: &Extras,
     mut pricer: PassPricer,
 ) -> Engine {
-    let scheduler = scenario.engine.scheduler(scenario.host.detokenize(), extras.advance());
+    let drafting = scenario.engine.facts().speculation.map(|speculates| {
+        let acceptance = scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
+        let acceptance = acceptance.expect("checked when resolved");
+        Drafting::new(Arc::new(acceptance), scenario.seed, id)
+    });
+    let (detokenize, advance) = (scenario.host.detokenize(), extras.advance());
+    let scheduler = scenario.engine.scheduler(drafting, detokenize, advance);
     if extras.evidence.is_some() {
         pricer = pricer.with_outliers();
     }
@@ -271,11 +282,15 @@ fn build_engine(
     Engine::new(id, scheduler, pricer).warmed_by(warm)
 }
 
-fn title(scenario: &Scenario, engine: &str, engines: usize, workload: String) -> Title {
+fn title(scenario: &Scenario, facts: &EngineFacts, engines: usize, workload: String) -> Title {
+    let name = facts.name;
+    let drafts = facts.speculation.as_ref().map_or_else(String::new, |speculates| {
+        format!(", {} {} drafts", speculates.drafts, speculates.method)
+    });
     let number = if engines == 1 { "1 engine".to_owned() } else { format!("{engines} engines") };
     Title {
         scenario: scenario.name.clone().unwrap_or_else(|| "unnamed".to_owned()),
-        engine: format!("{}{engine}, {number}", deployed(scenario)),
+        engine: format!("{}{name}{drafts}, {number}", deployed(scenario)),
         workload,
     }
 }
@@ -367,7 +382,11 @@ impl<'a> Recorder<'a> {
     ) -> Result<Self, OutputError> {
         // Files are opened before anything runs: a run is never lost for a missing folder.
         let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
-        let metrics = Metrics::new(options(&scenario.metrics)).with_slo(scenario.slo.clone());
+        let drafts = scenario.engine.facts().speculation.map(|speculates| speculates.drafts);
+        let rows = rows.map(|rows| rows.with_rounds(drafts.is_some()));
+        let metrics = Metrics::new(options(&scenario.metrics))
+            .with_slo(scenario.slo.clone())
+            .with_rounds(drafts);
         Ok(Self { metrics, rows, progress })
     }
 
@@ -446,6 +465,7 @@ impl Observer for Recorder<'_> {
 fn take_down(metrics: &mut Metrics, outbox: &Outbox) {
     outbox.passes.iter().for_each(|pass| metrics.pass(pass));
     outbox.token_gaps.iter().for_each(|&(gap, count)| metrics.token_gap(gap, count));
+    metrics.rounds(&outbox.rounds, outbox.burst_tokens);
     outbox.finished.iter().for_each(|record| metrics.finished(record));
     for &(request, why, _) in &outbox.turned_away {
         metrics.rejected(request.id, request.class, request.arrival, why);

@@ -36,6 +36,8 @@ pub(crate) struct RequestRecord {
     pub(crate) priority: i32,
     /// The class of its client.
     pub(crate) class: u16,
+    /// Its rounds, with speculation.
+    pub(crate) rounds: RequestRounds,
 }
 
 impl RequestRecord {
@@ -226,4 +228,61 @@ impl PassRecord {
         self.used_blocks = used_blocks;
         self.used_blocks_max = self.used_blocks_max.max(used_blocks);
     }
+}
+
+/// Most drafts of a round.
+pub(crate) const DRAFTS_MAX: u32 = 16;
+
+/// What the rounds of requests that speculate came to: in each, a request decodes once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rounds {
+    /// All rounds.
+    pub(crate) rounds: u64,
+    /// Those that verified drafts.
+    pub(crate) verifying: u64,
+    /// Drafts verified.
+    pub(crate) drafts: u64,
+    /// Drafts accepted, those past the end of a request included.
+    pub(crate) accepted: u64,
+    /// Tokens that came out.
+    pub(crate) tokens: u64,
+    /// Rounds that accepted at least so many drafts, from 1 on.
+    pub(crate) accepted_at: [u64; DRAFTS_MAX as usize],
+}
+
+impl Rounds {
+    /// `rounds` more, each of which verified `drafts` drafts, accepted `accepted` of them and gave `tokens` tokens.
+    pub(crate) fn add(&mut self, rounds: u64, drafts: u32, accepted: u32, tokens: u32) {
+        self.rounds += rounds;
+        self.verifying += if drafts > 0 { rounds } else { 0 };
+        self.drafts += rounds * u64::from(drafts);
+        self.accepted += rounds * u64::from(accepted);
+        self.tokens += rounds * u64::from(tokens);
+        for at_least in &mut self.accepted_at[..accepted as usize] {
+            *at_least += rounds;
+        }
+    }
+
+    /// Those of `other` too.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.rounds += other.rounds;
+        self.verifying += other.verifying;
+        self.drafts += other.drafts;
+        self.accepted += other.accepted;
+        self.tokens += other.tokens;
+        for (at_least, more) in self.accepted_at.iter_mut().zip(other.accepted_at) {
+            *at_least += more;
+        }
+    }
+}
+
+/// What the rounds of one request came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestRounds {
+    /// All rounds.
+    pub(crate) rounds: u32,
+    /// Drafts verified.
+    pub(crate) drafts: u32,
+    /// Drafts accepted, those past its end included.
+    pub(crate) accepted: u32,
 }

@@ -2,7 +2,7 @@
 
 use super::outbox::Outbox;
 use crate::base::ids::{EngineId, RequestId, SlotId};
-use crate::base::record::{Finish, RequestRecord, TtftParts, Unserved};
+use crate::base::record::{Finish, RequestRecord, RequestRounds, TtftParts, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::workload::request::RequestSpec;
 
@@ -102,6 +102,8 @@ pub(crate) struct Request {
     pub(crate) first_token: Option<SimTime>,
     pub(crate) last_token: SimTime,
     pub(crate) ttft: TtftParts,
+    /// Its rounds, with speculation.
+    pub(crate) rounds: RequestRounds,
 }
 
 impl Request {
@@ -137,6 +139,7 @@ impl Request {
             first_token: None,
             last_token: SimTime::ZERO,
             ttft: TtftParts::default(),
+            rounds: RequestRounds::default(),
         }
     }
 
@@ -172,6 +175,7 @@ impl Request {
             finish,
             priority: self.priority,
             class: self.class,
+            rounds: self.rounds,
         }
     }
 
@@ -232,6 +236,44 @@ impl Request {
             outbox.token_gap(visible.since(self.last_token), 1);
         }
         self.last_token = visible;
+    }
+
+    /// It verified `drafts` drafts in a round, of which `accepted` were accepted, and at the end of its pass, at
+    /// `visible` less `detokenize`, got that many tokens and one more, but for those past its end. Says how many it
+    /// got.
+    pub(crate) fn note_burst(
+        &mut self,
+        accepted: u32,
+        model_len_max: u32,
+        visible: SimTime,
+        detokenize: SimDuration,
+        outbox: &mut Outbox,
+    ) -> u32 {
+        let left = self.total_output_tokens(model_len_max).saturating_sub(self.generated_tokens());
+        // A sequence that is too long already ends with the token that shows it.
+        let tokens = (accepted + 1).min(left.max(1));
+        self.known_tokens += tokens;
+        self.note_token(visible, detokenize, outbox);
+        if self.counted {
+            outbox.burst_tokens += u64::from(tokens - 1);
+        }
+        tokens
+    }
+
+    /// A round of it verified `drafts` drafts, accepted `accepted` of them and gave `tokens` tokens.
+    pub(crate) fn note_round(
+        &mut self,
+        drafts: u32,
+        accepted: u32,
+        tokens: u32,
+        outbox: &mut Outbox,
+    ) {
+        self.rounds.rounds += 1;
+        self.rounds.drafts += drafts;
+        self.rounds.accepted += accepted;
+        if self.counted {
+            outbox.rounds.add(1, drafts, accepted, tokens);
+        }
     }
 
     /// Its first token became visible at `visible`, `detokenize` after its pass ended: the parts

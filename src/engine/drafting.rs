@@ -7,6 +7,8 @@
 //!
 //! Not here: which drafts are scheduled, and what happens to the rejected ones (see the families).
 
+pub(crate) mod config;
+
 use std::sync::Arc;
 
 use crate::base::ids::{EngineId, RequestId, SlotId};
@@ -100,20 +102,27 @@ impl Drafting {
 
     /// How many drafts, at most `drafts`, are found for the next round of the request in `slot`.
     pub(crate) fn find(&mut self, slot: SlotId, drafts: u32) -> u32 {
+        let request = &mut self.requests[slot.index()];
+        if let Some(record) = request.record.as_ref().filter(|record| !record.found.is_empty()) {
+            let found = nth(&record.found, request.searches);
+            request.searches = request.searches.wrapping_add(1);
+            return found.min(drafts);
+        }
+        if self.finds_none(slot) { 0 } else { drafts }
+    }
+
+    /// Whether no draft is found for the next round of the request in `slot`, as chance has it. With a record of its
+    /// rounds there always is one.
+    pub(crate) fn finds_none(&mut self, slot: SlotId) -> bool {
         let Self { acceptance, seed, engine, requests } = self;
         let request = &mut requests[slot.index()];
-        let search = request.searches;
-        request.searches = search.wrapping_add(1);
-        match &request.record {
-            Some(record) if record.found.is_empty() => return drafts,
-            Some(record) => return nth(&record.found, search).min(drafts),
-            None if acceptance.none_found <= 0.0 => return drafts,
-            None => {}
+        if request.record.is_some() || acceptance.none_found <= 0.0 {
+            return false;
         }
         let stream = request.finding.get_or_insert_with(|| {
             Box::new(Stream::new(*seed, &format!("found drafts {engine}/{}", request.id)))
         });
-        if stream.uniform() < acceptance.none_found { 0 } else { drafts }
+        stream.uniform() < acceptance.none_found
     }
 }
 

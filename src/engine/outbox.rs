@@ -3,7 +3,7 @@
 use super::plan::{PassSpan, Row};
 use super::{Levels, RadixStanding};
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::record::{PassRecord, Rejection, RequestRecord, Unserved};
+use crate::base::record::{PassRecord, Rejection, RequestRecord, Rounds, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 
 /// Entries of a kind that an outbox holds before its engine asks for it to be read.
@@ -16,6 +16,10 @@ pub(crate) struct Outbox {
     pub(crate) passes: Vec<PassRecord>,
     /// Gaps between consecutive visible tokens of counted requests, with how many there were.
     pub(crate) token_gaps: Vec<(SimDuration, u64)>,
+    /// Tokens of counted requests that became visible together with the one before.
+    pub(crate) burst_tokens: u64,
+    /// What rounds of counted requests came to, with speculation.
+    pub(crate) rounds: Rounds,
     /// Requests that finished.
     pub(crate) finished: Vec<RequestRecord>,
     /// Requests that an engine turned away, why, and when.
@@ -123,6 +127,8 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.passes.clear();
         self.token_gaps.clear();
+        self.burst_tokens = 0;
+        self.rounds = Rounds::default();
         self.finished.clear();
         self.turned_away.clear();
         self.idle.clear();

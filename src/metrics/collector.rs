@@ -12,7 +12,8 @@ use crate::base::time::{SimDuration, SimTime};
 
 use super::classes::ClassMetrics;
 use super::passes::{Passes, ratio};
-use super::record::{Finish, PassRecord, Rejection, RequestRecord, TtftParts};
+use super::record::{Finish, PassRecord, Rejection, RequestRecord, Rounds, TtftParts};
+use super::rounds::RoundStatistics;
 use super::samples::{EXACT_LIMIT, Samples, Summary};
 use super::slo::{Attained, SloConfig};
 use super::summary::{
@@ -92,6 +93,8 @@ pub(crate) struct Metrics {
     ttft: Samples,
     tpot: Samples,
     itl: Samples,
+    /// Gaps between rounds, and what rounds came to; kept with speculation.
+    rounds: Option<(Samples, RoundStatistics)>,
     e2e: Samples,
     queue: Samples,
     ttft_parts: PartSamples,
@@ -131,6 +134,7 @@ impl Metrics {
             ttft: samples(),
             tpot: samples(),
             itl: samples(),
+            rounds: None,
             e2e: samples(),
             queue: samples(),
             ttft_parts: PartSamples {
@@ -152,6 +156,14 @@ impl Metrics {
     #[must_use]
     pub(crate) fn with_slo(self, slo: Option<SloConfig>) -> Self {
         Self { slo, ..self }
+    }
+
+    /// The same statistics, and those of rounds that verify up to `drafts` drafts; `None`: without speculation.
+    #[must_use]
+    pub(crate) fn with_rounds(self, drafts: Option<u32>) -> Self {
+        let limit = self.options.exact_limit;
+        let rounds = drafts.map(|drafts| (Samples::new(limit), RoundStatistics::new(drafts)));
+        Self { rounds, ..self }
     }
 
     /// Keeps statistics of each of these classes too, by number; those known before come first.
@@ -239,10 +251,25 @@ impl Metrics {
         }
     }
 
-    /// `count` tokens of counted requests became visible `gap` after their predecessors.
+    /// `count` tokens of counted requests became visible `gap` after their predecessors; with speculation each is
+    /// the first of its round.
     #[inline]
     pub(crate) fn token_gap(&mut self, gap: SimDuration, count: u64) {
         self.itl.record(gap, count);
+        if let Some((gaps, _)) = &mut self.rounds {
+            gaps.record(gap, count);
+        }
+    }
+
+    /// What more rounds of counted requests came to; so many of their tokens became visible together with the one
+    /// before.
+    pub(crate) fn rounds(&mut self, rounds: &Rounds, burst_tokens: u64) {
+        if burst_tokens > 0 {
+            self.itl.record(SimDuration::ZERO, burst_tokens);
+        }
+        if let Some((_, all)) = &mut self.rounds {
+            all.add(rounds);
+        }
     }
 
     /// A pass ran. The passes of one engine come in order of their start.
@@ -286,6 +313,10 @@ impl Metrics {
         let ttft = self.ttft.summary();
         let (passes, engines) = self.passes.finish();
         let counted = requests.completed + requests.rejected.total + requests.unfinished;
+        let (itl_rounds, speculation) = match self.rounds {
+            Some((mut gaps, rounds)) => (Some(gaps.summary()), Some(rounds.summary())),
+            None => (None, None),
+        };
         RunSummary {
             measured: self.options.into(),
             requests,
@@ -296,6 +327,7 @@ impl Metrics {
                 ttft_ms: ttft,
                 tpot_ms: self.tpot.summary(),
                 itl_ms: self.itl.summary(),
+                itl_rounds_ms: itl_rounds,
                 e2e_ms: self.e2e.summary(),
                 queue_ms: self.queue.summary(),
             },
@@ -304,6 +336,7 @@ impl Metrics {
                 hit_ratio: ratio(self.tokens.cached as f64, self.tokens.prompt as f64),
             },
             preemptions: self.preemptions,
+            speculation,
             passes,
             engines,
             classes: self
@@ -428,6 +461,7 @@ mod tests {
             finish: Finish::Stop,
             priority: 0,
             class: 0,
+            rounds: crate::base::record::RequestRounds::default(),
         }
     }
 

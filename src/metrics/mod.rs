@@ -4,6 +4,7 @@ mod classes;
 pub(crate) mod collector;
 mod passes;
 pub(crate) mod requests;
+pub(crate) mod rounds;
 pub(crate) mod samples;
 pub(crate) mod slo;
 pub(crate) mod summary;

@@ -69,6 +69,10 @@ struct Row<'a> {
     tpot_ms: Option<f64>,
     e2e_ms: Option<f64>,
     preemptions: Option<u32>,
+    /// `None` without speculation.
+    rounds: Option<u32>,
+    drafts: Option<u32>,
+    accepted_drafts: Option<u32>,
     finish: Option<&'static str>,
     ttft_frontend_ms: Option<f64>,
     ttft_queueing_ms: Option<f64>,
@@ -79,7 +83,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn finished(record: &RequestRecord, counted: bool) -> Self {
+    fn finished(record: &RequestRecord, counted: bool, speculates: bool) -> Self {
         let ms = |duration: SimDuration| Some(duration.as_ms());
         let parts = &record.ttft;
         Self {
@@ -103,6 +107,9 @@ impl Row<'_> {
             tpot_ms: record.tpot().and_then(ms),
             e2e_ms: ms(record.e2e()),
             preemptions: Some(record.preemptions),
+            rounds: speculates.then_some(record.rounds.rounds),
+            drafts: speculates.then_some(record.rounds.drafts),
+            accepted_drafts: speculates.then_some(record.rounds.accepted),
             finish: Some(record.finish.name()),
             ttft_frontend_ms: ms(parts.frontend),
             ttft_queueing_ms: ms(parts.queueing),
@@ -138,6 +145,8 @@ pub(crate) struct RequestSink {
     path: PathBuf,
     /// What classes are called, by number.
     classes: Vec<String>,
+    /// Whether rows have rounds to tell of.
+    speculates: bool,
     rows: Rows,
 }
 
@@ -173,8 +182,15 @@ impl RequestSink {
         Ok(Self {
             path: path.to_owned(),
             classes: Vec::new(),
+            speculates: false,
             rows: rows.map_err(|e| OutputError::write(path, e))?,
         })
+    }
+
+    /// The same sink, whose rows tell of rounds if the engines speculate.
+    #[must_use]
+    pub(crate) fn with_rounds(self, speculates: bool) -> Self {
+        Self { speculates, ..self }
     }
 
     /// Calls classes by these names from now on, by number.
@@ -188,7 +204,7 @@ impl RequestSink {
         record: &RequestRecord,
         counted: bool,
     ) -> Result<(), OutputError> {
-        self.write(record.class, &Row::finished(record, counted))
+        self.write(record.class, &Row::finished(record, counted, self.speculates))
     }
 
     /// A request was turned away.
@@ -281,6 +297,7 @@ mod tests {
             finish: Finish::Length,
             priority: -1,
             class: 0,
+            rounds: crate::base::record::RequestRounds::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::collector::Outcomes;
+use super::rounds::SpeculationSummary;
 use super::samples::Summary;
 use super::slo::Goodput;
 
@@ -32,6 +33,8 @@ pub(crate) struct RunSummary {
     pub(crate) prefix_cache: PrefixCache,
     /// What preemption cost.
     pub(crate) preemptions: Preemptions,
+    /// What speculation came to; `None` without it.
+    pub(crate) speculation: Option<SpeculationSummary>,
     /// Passes by kind, over all engines.
     pub(crate) passes: PassesSummary,
     /// One entry an engine, in order of its id.
@@ -145,6 +148,8 @@ pub(crate) struct Latency {
     pub(crate) tpot_ms: Summary,
     /// Gaps between consecutive visible tokens, each a sample.
     pub(crate) itl_ms: Summary,
+    /// Gaps between the rounds of a request, each a sample; `None` without speculation, where it is `itl_ms`.
+    pub(crate) itl_rounds_ms: Option<Summary>,
     /// Last token - arrival.
     pub(crate) e2e_ms: Summary,
     /// Start of the first pass that scheduled the request - arrival.

@@ -68,6 +68,7 @@ pub(super) fn run() -> RunSummary {
         finish: Finish::Stop,
         priority: 0,
         class: 0,
+        rounds: crate::base::record::RequestRounds::default(),
     };
     let second = RequestRecord {
         id: RequestId(1),
@@ -99,6 +100,7 @@ pub(super) const FIELDS: EngineFields = EngineFields {
     pool: "engine.vllm.num_gpu_blocks",
     keeper: "engine.vllm.num_gpu_blocks",
     prefix_caching: "engine.vllm.enable_prefix_caching",
+    speculation: "engine.vllm.speculative_config",
 };
 
 pub(super) fn report() -> Report {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
+use crate::metrics::rounds::SpeculationSummary;
 use crate::metrics::samples::Summary;
 use crate::metrics::slo::Goodput;
 use crate::metrics::summary::{
@@ -51,6 +52,9 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out)?;
     writeln!(out, "{}", cache_line(run))?;
+    if let Some(speculation) = &run.speculation {
+        writeln!(out, "{}", wrapped(&speculation_line(speculation), WIDTH_MAX))?;
+    }
     if let Some(goodput) = &run.goodput {
         writeln!(out, "{}", wrapped(&goodput_line(run, goodput), WIDTH_MAX))?;
     }
@@ -134,6 +138,19 @@ fn cache_line(run: &RunSummary) -> String {
     format!("Prefix cache hits: {hits}; preemptions: {preemptions}")
 }
 
+fn speculation_line(speculation: &SpeculationSummary) -> String {
+    let positions = speculation.position_acceptance_ratio.iter();
+    let positions: Vec<_> = positions.map(|&ratio| known(ratio, percent)).collect();
+    format!(
+        "Speculation: {} tokens a round; {} % of {} accepted (by position {} %), {} wasted",
+        known(speculation.tokens_per_round_mean, figure),
+        known(speculation.acceptance_ratio, percent),
+        counted(speculation.drafts, "draft"),
+        positions.join(" "),
+        count(speculation.wasted_drafts)
+    )
+}
+
 /// The latency table; where its figures are too long for [`WIDTH_MAX`], with fewer columns.
 fn latency(run: &RunSummary) -> Table {
     let narrower: [&[&str]; 3] = [&[], &["p99.9"], &["p99.9", "std"]];
@@ -168,16 +185,17 @@ fn latency_without(run: &RunSummary, without: &[&str]) -> Table {
         row
     };
     let latency = &run.latency;
-    table(
-        &header,
-        vec![
-            row("TTFT", &latency.ttft_ms),
-            row("TPOT", &latency.tpot_ms),
-            row("ITL", &latency.itl_ms),
-            row("E2E", &latency.e2e_ms),
-            row("Queue time", &latency.queue_ms),
-        ],
-    )
+    let mut rows = vec![
+        row("TTFT", &latency.ttft_ms),
+        row("TPOT", &latency.tpot_ms),
+        row("ITL", &latency.itl_ms),
+        row("E2E", &latency.e2e_ms),
+        row("Queue time", &latency.queue_ms),
+    ];
+    if let Some(gaps) = &latency.itl_rounds_ms {
+        rows.insert(3, row("ITL (rounds)", gaps));
+    }
+    table(&header, rows)
 }
 
 fn width(table: &Table) -> usize {

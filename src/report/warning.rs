@@ -62,6 +62,11 @@ pub(crate) enum Warning {
         /// The field to change.
         field: String,
     },
+    /// It is said what becomes of drafts, but the engine makes none.
+    NoSpeculation {
+        /// The field to change.
+        field: String,
+    },
     /// Prefix caching is on, but the workload does not say which prompts share what.
     NoPrefixIdentity {
         /// Requests of the workload.
@@ -84,6 +89,8 @@ pub(crate) struct EngineFields {
     pub(crate) keeper: &'static str,
     /// Whether KV is kept and found again.
     pub(crate) prefix_caching: &'static str,
+    /// Whether it speculates.
+    pub(crate) speculation: &'static str,
 }
 
 impl Warning {
@@ -147,6 +154,7 @@ impl Warning {
             | Self::HdrPercentiles { field, .. }
             | Self::RanInCircles { field }
             | Self::MostlyExtrapolated { field, .. }
+            | Self::NoSpeculation { field }
             | Self::NoPrefixIdentity { field, .. } => field,
         }
     }
@@ -163,6 +171,7 @@ fn hdr_metrics(run: &RunSummary) -> Vec<String> {
         ("queue_ms", &latency.queue_ms),
     ]
     .into_iter()
+    .chain(latency.itl_rounds_ms.as_ref().map(|summary| ("itl_rounds_ms", summary)))
     .filter(|(_, summary)| summary.method == Method::Hdr)
     .map(|(name, _)| name.to_owned())
     .collect()
@@ -189,6 +198,9 @@ impl fmt::Display for Warning {
             Self::Unfinished { unfinished, .. } => {
                 let requests = counted(*unfinished, "request");
                 write!(f, "no latency includes the {requests} that never finished")
+            }
+            Self::NoSpeculation { .. } => {
+                f.write_str("the scenario says what becomes of drafts, but the engine makes none")
             }
             Self::RanInCircles { .. } => f.write_str(
                 "requests preempted each other for ever, computing nothing new; the run was stopped",

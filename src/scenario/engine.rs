@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 use crate::base::time::SimDuration;
+use crate::engine::drafting::Drafting;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::sglang::Sglang;
 use crate::engine::sglang::config::SglangConfig;
@@ -62,8 +63,23 @@ pub(crate) struct EngineFacts {
     pub(crate) front_end: FrontEnd,
     /// Batch sizes of decode passes that it captures CUDA graphs for, ascending.
     pub(crate) captured_batches: Vec<u32>,
+    /// How it speculates; absent: it does not.
+    pub(crate) speculation: Option<SpeculationFacts>,
     /// The fields of its configuration that warnings name.
     pub(crate) fields: EngineFields,
+}
+
+/// How an engine speculates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpeculationFacts {
+    /// Where drafts come from, in the engine's words.
+    pub(crate) method: &'static str,
+    /// Most drafts that a round accepts.
+    pub(crate) drafts: u32,
+    /// Whether drafts are looked up, and may be missing.
+    pub(crate) looks_up: bool,
+    /// The field that says so.
+    pub(crate) field: &'static str,
 }
 
 impl EngineConfig {
@@ -107,15 +123,16 @@ impl EngineConfig {
         }
     }
 
-    /// A scheduler without requests. A token becomes visible `detokenize` after its pass ends; `advance` chooses how
-    /// passes are computed. Only for a resolved engine.
+    /// A scheduler without requests. `drafting` says what becomes of drafts, if the engine speculates. A token becomes
+    /// visible `detokenize` after its pass ends; `advance` chooses how passes are computed. Only for a resolved engine.
     pub(crate) fn scheduler(
         &self,
+        drafting: Option<Drafting>,
         detokenize: SimDuration,
         advance: Advance,
     ) -> Box<dyn Scheduler> {
         match self {
-            Self::Vllm(config) => Box::new(Vllm::new(config, None, detokenize, advance)),
+            Self::Vllm(config) => Box::new(Vllm::new(config, drafting, detokenize, advance)),
             Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
         }
     }

@@ -20,6 +20,7 @@ use crate::base::config::ConfigError;
 use crate::base::hint::nearest;
 use crate::base::path::absolute;
 use crate::base::time::SimDuration;
+use crate::engine::drafting::config::SpeculationConfig;
 use crate::metrics::samples::EXACT_LIMIT;
 use crate::metrics::slo::SloConfig;
 use crate::model::config::{AcceleratorConfig, ModelConfig};
@@ -30,7 +31,7 @@ use crate::workload::servegen::config::ServeGenConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
-pub(crate) use engine::EngineConfig;
+pub(crate) use engine::{EngineConfig, EngineFacts};
 pub use error::ScenarioError;
 pub use schema::json_schema;
 pub use set::Assignment;
@@ -61,6 +62,8 @@ pub struct Scenario {
     pub(crate) cluster: ClusterConfig,
     /// What each of these engines is.
     pub(crate) engine: EngineConfig,
+    /// What becomes of drafts, if the engine speculates.
+    pub(crate) speculation: SpeculationConfig,
     /// What its forward passes cost; absent: `roofline`.
     pub(crate) timing: Option<TimingConfig>,
     /// How these answers become the price of a pass.
@@ -159,6 +162,7 @@ impl Default for Scenario {
             parallel: Parallel::default(),
             cluster: ClusterConfig::default(),
             engine: EngineConfig::default(),
+            speculation: SpeculationConfig::default(),
             timing: None,
             pricing: PricingConfig::default(),
             host: HostConfig::default(),
@@ -244,6 +248,7 @@ impl Scenario {
             return Err(ConfigError::new("cluster.engines", engines, accepted));
         }
         resolved.cluster.engines = Some(engines);
+        resolved.resolve_speculation()?;
         let captured = resolved.engine.facts().captured_batches;
         let pricing = resolved.pricing.resolve(captured, directory);
         resolved.pricing = pricing.map_err(|e| e.within("pricing"))?;
@@ -254,6 +259,26 @@ impl Scenario {
             resolved.check_class_names(slo)?;
         }
         Ok(resolved)
+    }
+
+    /// Checks what becomes of drafts, as the engine makes them.
+    fn resolve_speculation(&mut self) -> Result<(), ConfigError> {
+        let is_given = self.speculation.acceptance.is_some();
+        let Some(speculates) = self.engine.facts().speculation else { return Ok(()) };
+        let acceptance = self.speculation.acceptance(speculates.drafts, speculates.looks_up);
+        acceptance.map_err(|e| e.within("speculation"))?;
+        match &mut self.workload {
+            WorkloadConfig::Trace(trace) => trace.needs_accepted_drafts = !is_given,
+            _ if is_given => {}
+            _ => {
+                let accepted = format!(
+                    "conditional_rates, position_rates or accepted_drafts_mean, as there is {}",
+                    speculates.field
+                );
+                return Err(ConfigError::new("speculation.acceptance", "absent", accepted));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses objectives of a class that made-up load does not have. What classes a trace names is not known

@@ -7,7 +7,7 @@ use super::{Scenario, ScenarioError};
 
 /// Fields that hold one of several choices, named by an outer key: assigning to another choice
 /// replaces the one that was made.
-const CHOICES: [&str; 15] = [
+const CHOICES: [&str; 16] = [
     "workload",
     "workload.trace.sessions",
     "workload.trace.reshape.arrivals",
@@ -22,6 +22,7 @@ const CHOICES: [&str; 15] = [
     "workload.synthetic.arrivals",
     "engine",
     "timing",
+    "speculation.acceptance",
     "metrics.warmup",
 ];
 

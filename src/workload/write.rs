@@ -48,6 +48,8 @@ pub(crate) enum Inexact {
     Unnamed,
     #[error("a class other than none")]
     Classed,
+    #[error("a record of accepted drafts")]
+    Drafts,
     #[error("a pause to the nanosecond")]
     Pause,
     #[error("a class whose name has a quote or a line end in it")]
@@ -201,17 +203,20 @@ fn own_row(request: &RequestSpec, pieces: &str, class: &str, is_csv: bool) -> St
     });
     let delay = turn.filter(|turn| !turn.is_start).map(|turn| turn.delay.as_ns());
     let RequestSpec { prompt_tokens, output_tokens, max_tokens, priority, .. } = request;
+    let accepted = request.drafts.as_ref().map(|drafts| drafts.accepted.as_slice());
     if is_csv {
+        let accepted: Vec<_> = accepted.unwrap_or_default().iter().map(u32::to_string).collect();
         let quote = if class.contains(',') || class.trim() != class { "\"" } else { "" };
         let number = |number: Option<u64>| number.map_or(String::new(), |n| n.to_string());
         return format!(
             "{},{prompt_tokens},{output_tokens},{max_tokens},{priority},{pieces},{quote}{class}{quote},\
-             {},{},{},{}",
+             {},{},{},{},{}",
             number(arrival),
             session.unwrap_or_default(),
             name.unwrap_or_default(),
             wait_for.unwrap_or_default(),
-            number(delay)
+            number(delay),
+            accepted.join(" ")
         );
     }
     let mut row = Map::new();
@@ -242,6 +247,9 @@ fn own_row(request: &RequestSpec, pieces: &str, class: &str, is_csv: bool) -> St
     }
     if !pieces.is_empty() {
         row.insert("content".to_owned(), pieces.into());
+    }
+    if let Some(accepted) = accepted {
+        row.insert("accepted_drafts".to_owned(), accepted.into());
     }
     Value::Object(row).to_string()
 }
@@ -278,6 +286,9 @@ impl Ids {
         }
         if !class.is_empty() {
             return Err(Inexact::Classed);
+        }
+        if request.drafts.is_some() {
+            return Err(Inexact::Drafts);
         }
         let mut row = Map::new();
         let turn = request.turn.as_deref();

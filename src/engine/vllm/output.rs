@@ -72,7 +72,15 @@ impl Vllm {
             return 0;
         }
         let drafting = self.drafting.as_mut().expect("drafts come with speculation");
-        let accepted = if row.is_padding { 0 } else { drafting.accept(row.slot, row.drafts) };
+        let mut accepted = if row.is_padding { 0 } else { drafting.accept(row.slot, row.drafts) };
+        // Asynchronously the drafts of a pass are planned before it is known whether any are found.
+        if self.limits.asynchronous
+            && self.limits.speculation.looks_up
+            && !row.is_padding
+            && drafting.finds_none(row.slot)
+        {
+            accepted = 0;
+        }
         if !is_stale {
             let rejected = row.drafts - accepted;
             let request = &mut self.arena[row.slot];
@@ -99,13 +107,14 @@ impl Vllm {
         if self.limits.asynchronous && !is_stale {
             request.placeholder_tokens -= tokens;
         }
-        let mut finish = None;
-        while finish.is_none() && row.emitted_tokens < tokens {
-            row.emitted_tokens += 1;
-            request.known_tokens += 1;
-            request.note_token(visible, self.detokenize, outbox);
-            finish = request.finish_reason(self.limits.model_len_max);
+        let model_len_max = self.limits.model_len_max;
+        row.emitted_tokens =
+            request.note_burst(tokens - 1, model_len_max, visible, self.detokenize, outbox);
+        if self.drafting.is_some() && row.is_decode {
+            let drafts = if row.is_padding { 0 } else { row.drafts };
+            request.note_round(drafts, tokens - 1, row.emitted_tokens, outbox);
         }
+        let finish = request.finish_reason(model_len_max);
         if finish.is_none()
             && !self.limits.asynchronous
             && let Some(drafting) = &mut self.drafting

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
+use crate::base::record::DRAFTS_MAX;
 
 /// vLLM's `--speculative-config`, as far as it changes the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,8 +39,18 @@ pub(crate) enum SpeculativeMethod {
     DraftModel,
 }
 
-/// Most drafts of a round.
-const DRAFTS_MAX: u32 = 16;
+impl SpeculativeMethod {
+    /// Its name in a scenario.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ngram => "ngram",
+            Self::Eagle => "eagle",
+            Self::Eagle3 => "eagle3",
+            Self::Mtp => "mtp",
+            Self::DraftModel => "draft_model",
+        }
+    }
+}
 
 impl SpeculativeConfig {
     /// # Errors

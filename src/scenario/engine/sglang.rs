@@ -32,6 +32,7 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
         asynchronous: overlaps,
         front_end: FrontEnd::Sglang { context_tokens: context },
         captured_batches: config.captured_batches(),
+        speculation: None,
         fields: EngineFields {
             sequence: if pool <= context {
                 "engine.sglang.max_total_tokens"
@@ -43,6 +44,7 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
             // Who cannot be admitted to an empty engine is short of KV (E4, X3).
             keeper: "engine.sglang.max_total_tokens",
             prefix_caching: "engine.sglang.disable_radix_cache",
+            speculation: "engine.sglang.speculative_algorithm",
         },
     }
 }

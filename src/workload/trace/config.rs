@@ -59,6 +59,9 @@ pub(crate) struct TraceConfig {
     pub(crate) class_field: Option<String>,
     /// Changes to the requests before they are replayed.
     pub(crate) reshape: Option<Box<ReshapeConfig>>,
+    /// Whether each request has to say what its drafts came to, as nothing else in the scenario does.
+    #[serde(skip)]
+    pub(crate) needs_accepted_drafts: bool,
 }
 
 impl Default for TraceConfig {
@@ -78,6 +81,7 @@ impl Default for TraceConfig {
             sessions: None,
             class_field: None,
             reshape: None,
+            needs_accepted_drafts: false,
         }
     }
 }

@@ -53,7 +53,7 @@ use self::lines::Lines;
 use self::order::SortWindow;
 use self::turns::{CLASSES_MAX, Classes, Links, Turns};
 use super::renumber::Renumbering;
-use super::request::{Content, RequestSpec, Segment};
+use super::request::{Content, RecordedDrafts, RequestSpec, Segment};
 use super::source::{RequestSource, SourceDescription, TraceCounts};
 use crate::base::config::{ConfigError, short};
 use crate::base::hint::nearest;
@@ -83,6 +83,8 @@ struct Row {
     turn: Option<Box<RowTurn>>,
     /// The class it names.
     class: Option<Box<str>>,
+    /// What its drafts came to.
+    drafts: Option<Box<RecordedDrafts>>,
 }
 
 /// What a row of a session, or of a graph of calls, says of what it follows.
@@ -122,6 +124,7 @@ impl Row {
             content: Content::Private,
             turn: None,
             class: None,
+            drafts: None,
         }
     }
 }
@@ -544,6 +547,17 @@ impl TraceSource {
             })?,
             None => 0,
         };
+        if self.config.needs_accepted_drafts && row.drafts.is_none() {
+            return Err(TraceError::Field {
+                path: self.path_of(row.file),
+                line: row.line,
+                field: "accepted_drafts".to_owned(),
+                found: "absent".to_owned(),
+                accepted: "a list of accepted drafts, or `speculation.acceptance` in the scenario"
+                    .to_owned(),
+                hint: String::new(),
+            });
+        }
         let turn = row.turn.map(|turn| Box::new(self.turns.turn(&turn, row.stamp)));
         self.counts.requests += 1;
         self.counts.requests_with_content += u64::from(row.content != Content::Private);
@@ -568,7 +582,7 @@ impl TraceSource {
             output: Segment::Output(RequestId(id)),
             line: row.line,
             turn,
-            drafts: None,
+            drafts: row.drafts,
         })
     }
 }

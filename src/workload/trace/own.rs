@@ -26,7 +26,7 @@ use super::stamp::{MILLISECONDS, NANOSECONDS, Unit};
 use super::table::{Column, TOKENS, Table, cells, optional, required, tie};
 use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
 use crate::base::ids::RequestId;
-use crate::workload::request::{Content, Piece, RequestSpec, Segment};
+use crate::workload::request::{Content, Piece, RecordedDrafts, RequestSpec, Segment};
 
 /// How a trace in CSV starts, for people.
 pub(super) const CSV_STARTS_WITH: &str =
@@ -37,7 +37,7 @@ pub(super) const JSON_STARTS_WITH: &str =
     "`{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines)";
 
 /// The columns, and the fields of a JSON object.
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     optional(ARRIVAL_NS),
     optional(ARRIVAL_MS),
     required(PROMPT),
@@ -50,8 +50,10 @@ const COLUMNS: [Column; 12] = [
     tie(WAIT_FOR),
     tie(DELAY_NS),
     tie(DELAY_MS),
+    optional(ACCEPTED),
 ];
-const FIELDS: [&str; 7] = [ARRIVAL_NS, ARRIVAL_MS, PROMPT, OUTPUT, MAX, PRIORITY, CONTENT];
+const FIELDS: [&str; 8] =
+    [ARRIVAL_NS, ARRIVAL_MS, PROMPT, OUTPUT, MAX, PRIORITY, CONTENT, ACCEPTED];
 const TIES: [&str; 5] = [SESSION, REQUEST, WAIT_FOR, DELAY_NS, DELAY_MS];
 const ARRIVAL_NS: &str = "arrival_ns";
 const ARRIVAL_MS: &str = "arrival_ms";
@@ -65,15 +67,18 @@ const REQUEST: &str = "request";
 const WAIT_FOR: &str = "wait_for";
 const DELAY_NS: &str = "delay_ns";
 const DELAY_MS: &str = "delay_ms";
+const ACCEPTED: &str = "accepted_drafts";
 /// The field of the class, unless another one is named.
 const CLASS: &str = "class";
 
 const PRIORITIES: &str = "an integer from -2147483648 to 2147483647";
+const DRAFTS: &str = "integers from 0 to 4294967295, at least one, with blanks between them";
+const DRAFT_LIST: &str = "a list of integers from 0 to 4294967295, at least one";
 const PIECES: &str = "pieces such as `7:512 p3:100 o3:50 9~100`";
 
 /// The header that the writer puts before its rows.
 pub(crate) const HEADER: &str = "arrival_ns,prompt_tokens,output_tokens,max_tokens,priority,content,class,session,request,\
-     wait_for,delay_ns";
+     wait_for,delay_ns,accepted_drafts";
 
 /// Whether `line` can be the first of a trace in CSV.
 pub(super) fn recognises_csv(line: &str) -> bool {
@@ -152,6 +157,9 @@ impl RowReader for OwnCsv {
         row.max_tokens = record.parsed_if_any(4, TOKENS, |cell| cell.parse().ok())?;
         row.priority =
             record.parsed_if_any(5, PRIORITIES, |cell| cell.parse().ok())?.unwrap_or_default();
+        row.drafts = record.parsed_if_any(12, DRAFTS, |cell| {
+            accepted_drafts(cell.split_ascii_whitespace().map(|number| number.parse().ok()))
+        })?;
         if let Some(pieces) = record.parsed_if_any(6, PIECES, parse_pieces)? {
             row.content = content(&record.line, pieces, row.prompt_tokens)?;
         }
@@ -232,6 +240,9 @@ impl RowReader for OwnJson {
         read.max_tokens = row.optional(MAX, TOKENS, as_u32)?;
         let priority = |value: &Value| value.as_i64()?.try_into().ok();
         read.priority = row.optional(PRIORITY, PRIORITIES, priority)?.unwrap_or_default();
+        read.drafts = row.optional(ACCEPTED, DRAFT_LIST, |value| {
+            accepted_drafts(value.as_array()?.iter().map(as_u32))
+        })?;
         let pieces = |value: &Value| parse_pieces(value.as_str()?);
         if let Some(pieces) = row.optional(CONTENT, PIECES, pieces)? {
             read.content = content(&row.line, pieces, read.prompt_tokens)?;
@@ -263,6 +274,13 @@ impl RowReader for OwnJson {
     fn ignored(&self) -> &IgnoredFields {
         self.rows.ignored()
     }
+}
+
+/// A record of accepted drafts, if these are numbers and there are any.
+fn accepted_drafts(numbers: impl Iterator<Item = Option<u32>>) -> Option<Box<RecordedDrafts>> {
+    let accepted: Vec<u32> = numbers.collect::<Option<_>>()?;
+    let record = RecordedDrafts { accepted, found: Vec::new() };
+    (!record.accepted.is_empty()).then(|| Box::new(record))
 }
 
 /// `config`, with the class where these formats have it.
