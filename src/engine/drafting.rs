@@ -66,6 +66,11 @@ impl Drafting {
         Self { acceptance, seed, engine, requests: Vec::new() }
     }
 
+    /// The tokens that a round of `drafts` drafts gives, if nothing is left to chance.
+    pub(crate) fn burst_tokens(&self, drafts: u32) -> Option<u32> {
+        self.acceptance.certain().map(|accepted| accepted.min(drafts) + 1)
+    }
+
     /// The request `id` takes `slot`, with a record of its rounds or without.
     pub(crate) fn open(
         &mut self,
@@ -82,6 +87,12 @@ impl Drafting {
     /// The request in `slot` is over.
     pub(crate) fn close(&mut self, slot: SlotId) {
         self.requests[slot.index()] = Drafted::default();
+    }
+
+    /// Whether nothing is left to chance in the rounds of the request in `slot`: each accepts
+    /// [`Drafting::burst_tokens`] less one.
+    pub(crate) fn is_certain(&self, slot: SlotId) -> bool {
+        self.requests[slot.index()].record.is_none() && self.acceptance.certain().is_some()
     }
 
     /// How many of its `drafts` drafts, from 1, are accepted in the next round of the request in `slot`.

@@ -1,4 +1,5 @@
-//! Requests that decode in step: one token each in every pass, until one of them ends.
+//! Requests that decode in step: as many tokens each in every pass, until one of them ends. That is one token, or
+//! with speculation, if nothing is left to chance, a burst.
 //!
 //! What such requests do is a matter of counting, so a pass does not touch them. The set keeps
 //! their number and their KV; which of them need a block, or fill one, in a given pass follows
@@ -42,25 +43,38 @@ pub(crate) struct End {
     pub(crate) member: Member,
 }
 
-/// A member by how far its KV is ahead of the number of the pass, which never changes.
+/// A member by how far its KV is ahead of the tokens that all members have got since the first pass, which never
+/// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lead {
-    /// Tokens with KV before a pass, less the pass's number.
+    /// Tokens with KV before a pass, less the pass's number times the tokens of a pass.
     ahead: i64,
     member: Member,
+    /// When it joined.
+    since: u64,
 }
 
 impl Lead {
-    fn of(computed_tokens: u32, pass: u64, member: Member) -> Self {
-        Self { ahead: i64::from(computed_tokens) - pass.cast_signed(), member }
-    }
-
     /// Whether it says where its member stands now: who left may have come back.
     fn is_valid(self, arena: &Arena) -> bool {
-        let request = &arena[self.member.slot];
-        self.member.is_alive(arena)
-            && self == Self::of(request.computed_tokens, request.steady_since, self.member)
+        self.member.is_alive(arena) && arena[self.member.slot].steady_since == self.since
     }
+}
+
+/// What a pass does to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stride {
+    /// Tokens that it computes.
+    pub(crate) query_tokens: u32,
+    /// Tokens that are left of these, and come out: its KV grows by as many.
+    pub(crate) burst_tokens: u32,
+    /// Slots that it needs beyond the tokens computed before.
+    pub(crate) reach_tokens: u32,
+}
+
+impl Stride {
+    /// A token a pass.
+    pub(crate) const TOKEN: Self = Self { query_tokens: 1, burst_tokens: 1, reach_tokens: 1 };
 }
 
 /// Members that need a block in the same passes.
@@ -82,7 +96,10 @@ pub(crate) struct SteadySet {
     pub(crate) kv_tokens: u64,
     /// No member was admitted after this one.
     pub(crate) last_order: u64,
-    /// By the numbers, modulo the block size, of the passes in which members need a block.
+    /// What a pass does to each of them.
+    pub(crate) stride: Stride,
+    /// By the remainder, modulo the block size, of a pass's number times the burst less the tokens before that pass.
+    /// It never changes.
     buckets: Vec<Bucket>,
     ends: BinaryHeap<Reverse<End>>,
     leads: BinaryHeap<Lead>,
@@ -90,8 +107,9 @@ pub(crate) struct SteadySet {
 
 impl SteadySet {
     /// An empty set, for blocks of `block_tokens` tokens.
-    pub(crate) fn new(block_tokens: u32) -> Self {
+    pub(crate) fn new(block_tokens: u32, stride: Stride) -> Self {
         Self {
+            stride,
             size: 0,
             counted: 0,
             kv_tokens: 0,
@@ -102,11 +120,20 @@ impl SteadySet {
         }
     }
 
-    /// The bucket of a request with `computed_tokens` tokens before pass `pass`: it needs a block
-    /// in those passes before which its tokens fill whole blocks.
+    /// Tokens that a member would have got from the first pass to before pass `pass`.
+    fn since_first(&self, pass: u64) -> i64 {
+        pass.cast_signed().wrapping_mul(self.stride.burst_tokens.into())
+    }
+
+    /// The bucket of the members for which, before pass `pass`, `offset` tokens more than are computed fill whole
+    /// blocks.
+    fn bucket_at(&self, pass: u64, offset: i64) -> usize {
+        (self.since_first(pass) + offset).rem_euclid(self.buckets.len() as i64) as usize
+    }
+
+    /// The bucket of a request with `computed_tokens` tokens before pass `pass`.
     fn bucket_of(&self, computed_tokens: u32, pass: u64) -> usize {
-        let block_tokens = self.buckets.len() as u64;
-        ((pass + block_tokens - u64::from(computed_tokens) % block_tokens) % block_tokens) as usize
+        self.bucket_at(pass, -i64::from(computed_tokens))
     }
 
     /// A request with `computed_tokens` tokens joins at pass `pass`; `end` brings its last token.
@@ -132,7 +159,8 @@ impl SteadySet {
         };
         bucket.members.insert(place, member);
         self.ends.push(Reverse(End { pass: end, member }));
-        self.leads.push(Lead::of(computed_tokens, pass, member));
+        let ahead = i64::from(computed_tokens) - self.since_first(pass);
+        self.leads.push(Lead { ahead, member, since: pass });
     }
 
     /// A member leaves that has `computed_tokens` tokens before pass `pass`.
@@ -152,13 +180,13 @@ impl SteadySet {
     pub(crate) fn work(&mut self, pass: u64, arena: &Arena) -> DecodeWork {
         DecodeWork {
             requests: self.size,
-            query_tokens: self.size.into(),
+            query_tokens: u64::from(self.size) * u64::from(self.stride.query_tokens),
             kv_tokens: self.kv_tokens,
             longest_kv_tokens: self.longest_kv_tokens(pass, arena),
         }
     }
 
-    /// Gives every member its token in pass `pass`, which is that of `plan`.
+    /// Gives every member its tokens in pass `pass`, which is that of `plan`.
     pub(crate) fn decode(&mut self, plan: &mut PassPlan, pass: u64, arena: &Arena) {
         let work = self.work(pass, arena);
         plan.steady = self.size;
@@ -181,36 +209,44 @@ impl SteadySet {
         plan.has_new_work = true;
     }
 
-    /// Every member computes a token.
+    /// Every member has the tokens of a pass.
     pub(crate) fn advance(&mut self) {
-        self.kv_tokens += u64::from(self.size);
+        self.kv_tokens += u64::from(self.size) * u64::from(self.stride.burst_tokens);
     }
 
     /// The longest KV of a member before pass `pass`; 0 without members.
     pub(crate) fn longest_kv_tokens(&mut self, pass: u64, arena: &Arena) -> u32 {
         while let Some(&lead) = self.leads.peek() {
             if lead.is_valid(arena) {
-                return (lead.ahead + pass.cast_signed()) as u32;
+                return (lead.ahead + self.since_first(pass)) as u32;
             }
             self.leads.pop();
         }
         0
     }
 
-    /// How many members need a block in pass `pass`.
-    pub(crate) fn blocks_needed(&self, pass: u64) -> u32 {
-        self.buckets[(pass % self.buckets.len() as u64) as usize].alive
+    /// Where, counted from the tokens computed before a pass, the slots begin and end that it is the first to need.
+    pub(crate) fn new_slots(&self) -> std::ops::Range<i64> {
+        let reach = i64::from(self.stride.reach_tokens);
+        reach - i64::from(self.stride.burst_tokens)..reach
     }
 
-    /// The members that need a block in pass `pass`, in order of admission: those that have filled
-    /// their blocks with the pass before.
-    pub(crate) fn needing_blocks<'a>(
+    /// How many blocks members need in pass `pass`: one for each new slot with which a block begins.
+    pub(crate) fn blocks_needed(&self, pass: u64) -> u32 {
+        self.new_slots().map(|offset| self.buckets[self.bucket_at(pass, offset)].alive).sum()
+    }
+
+    /// The members for which a block begins, counted from their tokens before pass `pass`, at one of these offsets;
+    /// as often as that is so.
+    pub(crate) fn with_boundaries<'a>(
         &'a self,
         pass: u64,
+        offsets: std::ops::Range<i64>,
         arena: &'a Arena,
     ) -> impl Iterator<Item = Member> + 'a {
-        let bucket = &self.buckets[(pass % self.buckets.len() as u64) as usize];
-        bucket.members.iter().copied().filter(|member| member.is_alive(arena))
+        let buckets = offsets.map(move |offset| &self.buckets[self.bucket_at(pass, offset)]);
+        let members = buckets.flat_map(|bucket| bucket.members.iter().copied());
+        members.filter(|member| member.is_alive(arena))
     }
 
     /// The pass that brings the first last token of a member.

@@ -41,7 +41,7 @@ use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{PassPlan, PassSpan};
-use super::steady::SteadySet;
+use super::steady::{SteadySet, Stride};
 use super::{Advance, Effort, Levels, RadixStanding, Scheduler};
 use batch::LastPrefill;
 use config::{Limits, SglangConfig};
@@ -123,7 +123,7 @@ impl Sglang {
             sorts: 0,
             running: Vec::new(),
             lockstep: Lockstep::new(advance),
-            steady: SteadySet::new(limits.page_tokens),
+            steady: SteadySet::new(limits.page_tokens, Stride::TOKEN),
             reserved: Reserved::default(),
             is_full: false,
             chunked: None,

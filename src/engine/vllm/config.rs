@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::speculative::{Speculation, SpeculativeConfig};
 use crate::base::config::ConfigError;
+use crate::engine::drafting::Drafting;
+use crate::engine::steady::Stride;
 use crate::model::accelerator::Accelerator;
 
 /// One vLLM V1 engine. The names are vLLM's; what is absent follows from the model, the accelerator and
@@ -425,6 +427,22 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Tokens that count as computed before they are, when a pass of decodes is planned: asynchronously those of the
+    /// pass before.
+    pub(crate) const fn computed_ahead(&self) -> u32 {
+        if self.asynchronous { 1 + self.speculation.drafts } else { 0 }
+    }
+
+    /// What a pass does to requests that decode in step: none do if drafts are left to chance, or cut.
+    pub(crate) fn stride(&self, drafting: Option<&Drafting>) -> Option<Stride> {
+        let Some(drafting) = drafting else { return Some(Stride::TOKEN) };
+        let Speculation { drafts, lookahead_tokens, .. } = self.speculation;
+        let query_tokens = 1 + drafts;
+        let is_cut = (1..query_tokens).contains(&self.long_prefill_tokens);
+        let burst_tokens = drafting.burst_tokens(drafts).filter(|_| !is_cut)?;
+        Some(Stride { query_tokens, burst_tokens, reach_tokens: query_tokens + lookahead_tokens })
+    }
+
     /// The limits of a configuration that [`VllmConfig::with_defaults`] gave.
     pub(crate) fn of(config: &VllmConfig) -> Self {
         let filled = |value: Option<u32>| value.expect("with_defaults fills every absent value");

@@ -20,6 +20,7 @@ impl Vllm {
             waiting: self.waiting.len() as u32,
         };
         let size = self.steady.size;
+        let burst_tokens = self.steady.stride.burst_tokens;
         let mut work = self.steady.work(self.planned_passes, &self.arena);
         while self.planned_passes <= last_pass && clock.may_plan() {
             // A block of the stuck head's hit was reused and stands elsewhere now.
@@ -34,8 +35,8 @@ impl Vllm {
             self.planned_passes += 1;
             self.interval.note_pass(false);
             self.steady.advance();
-            work.kv_tokens += u64::from(size);
-            work.longest_kv_tokens += 1;
+            work.kv_tokens += u64::from(size) * u64::from(burst_tokens);
+            work.longest_kv_tokens += burst_tokens;
             let Some(end) = clock.complete() else { break };
             self.complete_in_step(clock, end + self.detokenize);
         }
@@ -54,9 +55,12 @@ impl Vllm {
         if !only_set {
             return None;
         }
-        let budget = self.limits.scheduled_tokens.min(self.limits.batched_tokens);
+        let mut budget = self.whole_budget();
+        if !budget.spend_on(self.steady.size, self.steady.stride.query_tokens) {
+            return None;
+        }
         let waiting = self.waiting.len() as u32;
-        let budget_tokens = budget.checked_sub(self.steady.size)?;
+        let budget_tokens = if budget.is_spent() { 0 } else { budget.tokens() };
         let nobody_enters = budget_tokens == 0
             || self.steady.size >= self.limits.active_max
             || self.waiting.head().is_none_or(|head| {
@@ -96,11 +100,12 @@ impl Vllm {
 
     /// A pass of the run has ended; its tokens are `visible`.
     fn complete_in_step(&mut self, clock: &mut DecodeClock<'_>, visible: SimTime) {
+        let pass = self.completed_passes;
         self.completed_passes += 1;
-        if self.steady.counted > 0 {
-            let gap = visible.since(self.last_visible);
-            clock.outbox.token_gap(gap, self.steady.counted.into());
+        self.note_bursts(self.steady.counted, visible, clock.outbox);
+        self.note_labels_at_end(pass);
+        for place in 0..self.scratch.events.len() {
+            self.label_at_end(self.scratch.events[place].member.slot);
         }
-        self.last_visible = visible;
     }
 }

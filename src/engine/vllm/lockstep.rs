@@ -11,10 +11,11 @@
 
 use super::{Call, Vllm};
 use crate::base::ids::SlotId;
-use crate::engine::arena::NOT_STEADY;
+use crate::base::time::SimTime;
+use crate::engine::arena::{NOT_STEADY, Request};
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
-use crate::engine::steady::Member;
+use crate::engine::steady::{Member, Stride};
 
 /// A member whose last token comes with the pass in flight.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ pub(super) struct Grant {
     new_blocks: u32,
 }
 
-/// What planning a pass does to a single member, in order of admission.
+/// What planning a pass, or its end, does to a single member, in order of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Event {
     pub(super) member: Member,
@@ -43,6 +44,7 @@ pub(super) struct Event {
 pub(super) enum Deed {
     TakeBlock,
     LabelBlock,
+    Finish,
 }
 
 /// Buffers that keep their memory from pass to pass.
@@ -76,19 +78,47 @@ impl Vllm {
     fn runs_in_vain(&self, slot: SlotId) -> bool {
         let request = &self.arena[slot];
         let total = request.total_output_tokens(self.limits.model_len_max);
-        total < request.max_tokens && request.prompt_tokens + total < self.limits.model_len_max
+        // Even a token more than is known would not reach its limit.
+        let known_outputs = self.known_tokens(slot) - request.prompt_tokens;
+        known_outputs + 1 < request.max_tokens
+            && request.prompt_tokens + total < self.limits.model_len_max
     }
 
-    /// Lets everybody join who was in the pass before, is to get one token in this one, and has at
-    /// least that one to come.
+    /// Tokens of a member that are known by now.
+    fn known_tokens(&self, slot: SlotId) -> u32 {
+        let request = &self.arena[slot];
+        let completed = self.completed_passes.saturating_sub(request.steady_since) as u32;
+        request.known_tokens + completed * self.steady.stride.burst_tokens
+    }
+
+    /// The tokens that a member will have in the end.
+    fn last_known_tokens(&self, slot: SlotId) -> u32 {
+        let request = &self.arena[slot];
+        request.prompt_tokens + request.total_output_tokens(self.limits.model_len_max)
+    }
+
+    /// Lets everybody join who was in the pass before, is to get the tokens of the others in this one, and has at
+    /// least one more to come.
     fn join_steady(&mut self) {
         let pass = self.planned_passes;
         let model_len_max = self.limits.model_len_max;
-        let Self { arena, steady, running, requests_touched, .. } = self;
-        // With two passes, the one before is in flight and brings a token.
-        let in_flight = u32::from(self.limits.asynchronous);
+        let Self { arena, steady, running, requests_touched, kv, drafting, limits, .. } = self;
+        let Stride { query_tokens, burst_tokens, reach_tokens } = steady.stride;
+        // With two passes, the one before is in flight and brings a burst.
+        let in_flight = u32::from(limits.asynchronous);
         // A set that the budget cannot serve would only dissolve again.
-        let room = self.limits.scheduled_tokens.min(self.limits.batched_tokens);
+        let room = (limits.scheduled_tokens / query_tokens)
+            .min(limits.batched_tokens / (query_tokens + limits.speculation.draft_slots));
+        // Bursts of others are not cut, and blocks are those of the same burst before.
+        let is_regular = |slot: SlotId, request: &Request, total: u32| {
+            let Some(drafting) = drafting else { return true };
+            let slots = request.computed_tokens + reach_tokens - burst_tokens;
+            let reach = total.saturating_add(3 * reach_tokens);
+            drafting.is_certain(slot)
+                && request.draft_tokens == limits.speculation.drafts
+                && kv.held_blocks(slot) == slots.div_ceil(limits.block_tokens)
+                && request.prompt_tokens.saturating_add(reach) <= model_len_max
+        };
         running.retain(|&slot| {
             let request = &mut arena[slot];
             let known = request.known_tokens + request.placeholder_tokens;
@@ -97,17 +127,17 @@ impl Vllm {
                 && request.last_pass.wrapping_add(1) == pass
                 && request.stale_tokens == 0
                 && !request.is_chunk
-                && request.placeholder_tokens == in_flight;
+                && request.placeholder_tokens == in_flight * query_tokens;
             if !settled || steady.size >= room {
                 return true;
             }
             // With the passes before this one it has so many output tokens.
-            let generated = request.computed_tokens + 1 - request.prompt_tokens;
+            let generated = request.generated_tokens() + in_flight * burst_tokens;
             let total = request.total_output_tokens(model_len_max);
-            if total <= generated {
+            if total <= generated || !is_regular(slot, request, total) {
                 return true;
             }
-            let end = pass + u64::from(total - generated) - 1;
+            let end = pass + u64::from((total - generated).div_ceil(burst_tokens)) - 1;
             request.steady_since = pass;
             let member = Member { order: request.order, slot };
             steady.join(member, request.computed_tokens, request.counted, pass, end);
@@ -127,23 +157,34 @@ impl Vllm {
 
     /// Brings the counters of a member up to date; it is a member no more.
     fn settle(&mut self, slot: SlotId) {
+        let Stride { query_tokens, burst_tokens, reach_tokens } = self.steady.stride;
+        let last_known_tokens = self.last_known_tokens(slot);
         let request = &mut self.arena[slot];
-        let planned = self.planned_passes - request.steady_since;
-        let completed = self.completed_passes.saturating_sub(request.steady_since);
+        let planned = (self.planned_passes - request.steady_since) as u32;
+        let completed = self.completed_passes.saturating_sub(request.steady_since) as u32;
         request.steady_since = NOT_STEADY;
-        request.computed_tokens += planned as u32;
-        request.known_tokens += completed as u32;
-        request.flying_tokens += (planned - completed) as u32;
+        request.computed_tokens += planned * query_tokens;
+        request.computed_tokens -= completed * (query_tokens - burst_tokens);
+        request.known_tokens += completed * burst_tokens;
+        request.flying_tokens += (planned - completed) * query_tokens;
         if self.limits.asynchronous {
             request.placeholder_tokens = request.computed_tokens + 1 - request.known_tokens;
         }
+        if self.limits.speculation.is_on() {
+            request.draft_tokens = self.limits.speculation.drafts;
+            request.rounds.rounds += completed;
+            request.rounds.drafts += completed * (query_tokens - 1);
+            request.rounds.accepted += completed * (burst_tokens - 1);
+        }
+        // What the last burst brought past the end is thrown away.
+        request.known_tokens = request.known_tokens.min(last_known_tokens);
         if planned > 0 {
             request.last_pass = self.planned_passes - 1;
         }
         if completed > 0 {
             request.last_token = self.last_visible;
         }
-        self.kv.recount(slot, request.computed_tokens);
+        self.kv.recount(slot, request.computed_tokens + reach_tokens - burst_tokens);
     }
 
     /// Plans the running requests around the set, and says whether that was possible. If not,
@@ -160,7 +201,8 @@ impl Vllm {
             self.scratch.events.clear();
             self.kv.take_counted(needed);
         }
-        call.budget.spend(self.steady.size);
+        call.budget.spend_on(self.steady.size, self.steady.stride.query_tokens);
+        call.runs_any |= self.steady.size > 0;
         let events = std::mem::take(&mut self.scratch.events);
         let mut next = events.iter().peekable();
         let grants = std::mem::take(&mut self.scratch.grants);
@@ -181,13 +223,15 @@ impl Vllm {
     /// `members_blocks` blocks go to members.
     fn grant_around_steady(&mut self, call: &Call<'_>, members_blocks: u32) -> bool {
         self.scratch.grants.clear();
-        let Some(mut room) = call.budget.tokens().checked_sub(self.steady.size) else {
+        let mut budget = call.budget;
+        if !budget.spend_on(self.steady.size, self.steady.stride.query_tokens) {
             return false;
-        };
+        }
         let mut blocks = u64::from(members_blocks);
         for i in 0..self.running.len() {
             let slot = self.running[i];
             let mut tokens = self.wanted_by_running(slot, call);
+            let room = if budget.is_spent() { 0 } else { budget.tokens() };
             if tokens > room {
                 // It would take what members behind it need.
                 if self.arena[slot].order < self.steady.last_order {
@@ -198,7 +242,7 @@ impl Vllm {
             if tokens == 0 {
                 continue;
             }
-            room -= tokens;
+            budget.spend(tokens);
             let new_blocks = self.blocks_missing(slot, tokens);
             blocks += u64::from(new_blocks);
             self.scratch.grants.push(Grant { slot, tokens, new_blocks });
@@ -208,31 +252,54 @@ impl Vllm {
 
     /// Notes which members take a block, and which have one labelled, when pass `pass` is planned.
     ///
-    /// A block is labelled in the call that plans a token of its request while the tokens that fill
-    /// it are known and scheduled (R41). Synchronously, that is the call that schedules the last of
-    /// them; asynchronously the next, which is the one that takes the next block.
+    /// A block is labelled in the call that plans tokens of its request while those that fill it are known and
+    /// scheduled (R41), and so is what its hash covers beyond them (R62): then the last known token is the last of it.
     pub(super) fn note_block_events(&mut self, pass: u64) {
         let Self { steady, arena, scratch, .. } = self;
         scratch.events.clear();
-        let labelling_pass = if self.limits.asynchronous { pass } else { pass + 1 };
-        for (pass, deed) in [(pass, Deed::TakeBlock), (labelling_pass, Deed::LabelBlock)] {
-            let members = steady.needing_blocks(pass, arena);
+        // The last known token has no KV yet.
+        let next = 1 - i64::from(self.limits.computed_ahead());
+        let labels =
+            if self.limits.speculation.hash_lookahead_tokens > 0 { 0..0 } else { next..next + 1 };
+        for (offsets, deed) in [(steady.new_slots(), Deed::TakeBlock), (labels, Deed::LabelBlock)] {
+            let members = steady.with_boundaries(pass, offsets, arena);
             scratch.events.extend(members.map(|member| Event { member, deed }));
         }
         scratch.events.sort_unstable();
         self.requests_touched += scratch.events.len() as u64;
     }
 
+    /// Notes which members have a block labelled when pass `pass` is completed: those that the burst fills, but for
+    /// those that were labelled when it was planned (R41).
+    pub(super) fn note_labels_at_end(&mut self, pass: u64) {
+        let Self { steady, arena, scratch, limits, .. } = self;
+        scratch.events.clear();
+        if !limits.speculation.is_on() || !self.kv.has_identity() {
+            return;
+        }
+        let known = -i64::from(limits.computed_ahead());
+        let first = known + 2 - i64::from(limits.speculation.hash_lookahead_tokens);
+        let filled = first..known + i64::from(steady.stride.burst_tokens) + 1;
+        let members = steady.with_boundaries(pass, filled, arena);
+        // Who joined later has a row of its own in this pass.
+        let members = members.filter(|member| arena[member.slot].steady_since <= pass);
+        let deed = Deed::LabelBlock;
+        scratch.events.extend(members.map(|member| Event { member, deed }));
+        scratch.events.sort_unstable();
+        self.requests_touched += scratch.events.len() as u64;
+    }
+
+    /// A pass of a member has ended: labels what its burst filled.
+    pub(super) fn label_at_end(&mut self, slot: SlotId) {
+        let known = self.known_tokens(slot).min(self.last_known_tokens(slot));
+        self.kv.label(slot, known - 1);
+    }
+
     pub(super) fn do_when_planning(&mut self, Event { member, deed }: Event) {
         match deed {
             Deed::TakeBlock => self.kv.grow(member.slot, 1),
-            Deed::LabelBlock => {
-                let request = &self.arena[member.slot];
-                let planned = (self.planned_passes - request.steady_since) as u32;
-                let scheduled_now = u32::from(!self.limits.asynchronous);
-                let tokens = request.computed_tokens + planned + scheduled_now;
-                self.kv.label(member.slot, tokens);
-            }
+            Deed::LabelBlock => self.kv.label(member.slot, self.known_tokens(member.slot)),
+            Deed::Finish => unreachable!("nobody ends when a pass is planned"),
         }
     }
 
@@ -274,7 +341,9 @@ impl Vllm {
     /// The row that a request would have had in the pass in flight.
     fn left_row(&self, slot: SlotId) -> Row {
         let request = &self.arena[slot];
-        Row::decode(slot, request.id, request.computed_tokens - 1)
+        let tokens = self.steady.stride.query_tokens;
+        let row = Row::decode(slot, request.id, request.computed_tokens - tokens);
+        Row { tokens, drafts: self.limits.speculation.drafts, ..row }
     }
 
     /// Puts the rows that a dissolved set has left for this pass into its plan.
@@ -296,55 +365,95 @@ impl Vllm {
         let mut counted = plan.steady_counted;
         for member in std::mem::take(&mut self.in_vain) {
             let request = &mut self.arena[member.slot];
-            request.flying_tokens -= 1;
+            request.flying_tokens -= self.steady.stride.query_tokens;
             counted -= u32::from(request.counted);
             self.retire(member.slot);
         }
-        if counted > 0 {
-            outbox.token_gap(visible.since(self.last_visible), counted.into());
-        }
-        self.last_visible = visible;
+        self.note_bursts(counted, visible, outbox);
 
-        let mut members = std::mem::take(&mut self.scratch.members);
-        members.extend(self.ending.drain(..).map(|ending| ending.member));
+        self.note_labels_at_end(plan.pass);
+        let mut events = std::mem::take(&mut self.scratch.events);
+        let deed = Deed::Finish;
+        events.extend(self.ending.drain(..).map(|ending| Event { member: ending.member, deed }));
         self.leaving = 0;
         while let Some(member) = self.steady.pop_end(plan.pass, &self.arena) {
-            members.push(member);
+            events.push(Event { member, deed });
         }
-        members.sort_unstable();
-        let mut next = members.iter().peekable();
+        events.sort_unstable();
+        let mut next = events.iter().peekable();
         for index in 0..plan.rows.len() {
             let order = self.arena[plan.rows[index].slot].order;
-            while let Some(&member) = next.next_if(|member| member.order < order) {
-                self.finish_steady(member, outbox);
+            while let Some(&event) = next.next_if(|event| event.member.order < order) {
+                self.do_at_end(event, outbox);
             }
             self.complete_row(&mut plan.rows[index], span, outbox);
         }
-        next.for_each(|&member| self.finish_steady(member, outbox));
-        members.clear();
-        self.scratch.members = members;
+        next.for_each(|&event| self.do_at_end(event, outbox));
+        self.scratch.events = events;
         self.clear_away(&plan.rows);
+    }
+
+    /// The tokens of a pass with `counted` counted members are `visible`.
+    pub(super) fn note_bursts(&mut self, counted: u32, visible: SimTime, outbox: &mut Outbox) {
+        if counted > 0 {
+            outbox.token_gap(visible.since(self.last_visible), counted.into());
+            let Stride { query_tokens, burst_tokens, .. } = self.steady.stride;
+            outbox.burst_tokens += u64::from(counted) * u64::from(burst_tokens - 1);
+            if self.limits.speculation.is_on() {
+                let (drafts, accepted) = (query_tokens - 1, burst_tokens - 1);
+                outbox.rounds.add(counted.into(), drafts, accepted, burst_tokens);
+            }
+        }
+        self.last_visible = visible;
+    }
+
+    fn do_at_end(&mut self, Event { member, deed }: Event, outbox: &mut Outbox) {
+        match deed {
+            Deed::TakeBlock => unreachable!("blocks are taken when a pass is planned"),
+            Deed::LabelBlock => self.label_at_end(member.slot),
+            Deed::Finish => self.finish_steady(member, outbox),
+        }
     }
 
     /// The pass that was just completed brought the last token of a request that was, or still
     /// is, in the set.
     fn finish_steady(&mut self, member: Member, outbox: &mut Outbox) {
         let slot = member.slot;
-        if self.arena[slot].steady_since == NOT_STEADY {
+        let Stride { query_tokens, burst_tokens, .. } = self.steady.stride;
+        let known_before = if self.arena[slot].steady_since == NOT_STEADY {
             // It left when the next pass was planned.
+            let last_known_tokens = self.last_known_tokens(slot);
+            let last_visible = self.last_visible;
             let request = &mut self.arena[slot];
-            request.known_tokens += 1;
-            request.flying_tokens -= 1;
-            request.last_token = self.last_visible;
+            let known_before = request.known_tokens;
+            request.known_tokens = (known_before + burst_tokens).min(last_known_tokens);
+            request.computed_tokens -= query_tokens - burst_tokens;
+            request.flying_tokens -= query_tokens;
+            request.last_token = last_visible;
+            if self.limits.speculation.is_on() {
+                request.rounds.rounds += 1;
+                request.rounds.drafts += query_tokens - 1;
+                request.rounds.accepted += burst_tokens - 1;
+            }
+            known_before
         } else {
+            let known_before = self.known_tokens(slot) - burst_tokens;
             self.leave_steady(slot);
-        }
+            known_before
+        };
         let request = &self.arena[slot];
+        if request.counted {
+            // The burst was counted whole.
+            let past_end = u64::from(known_before + burst_tokens - request.known_tokens);
+            outbox.burst_tokens -= past_end;
+            outbox.rounds.tokens -= past_end;
+        }
         let finish = request
             .finish_reason(self.limits.model_len_max)
             .expect("the pass was chosen to bring the last token");
-        if self.limits.asynchronous {
-            self.kv.label(slot, request.computed_tokens - request.flying_tokens);
+        if self.limits.asynchronous || self.limits.speculation.is_on() {
+            let valid_tokens = request.computed_tokens - request.flying_tokens;
+            self.kv.label(slot, valid_tokens.min(request.known_tokens - 1));
         }
         self.finish(slot, finish, outbox);
         if self.arena[slot].flying_tokens > 0 {

@@ -40,7 +40,7 @@ use super::drafting::Drafting;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, LeftRows, PassPlan, PassSpan, Row};
-use super::steady::{Member, SteadySet};
+use super::steady::{Member, SteadySet, Stride};
 use super::{Advance, Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
@@ -105,6 +105,18 @@ impl Budget {
         self.input_tokens -= tokens + self.draft_slots;
     }
 
+    /// Takes what `requests` requests with `tokens` tokens each take, if it is there.
+    fn spend_on(&mut self, requests: u32, tokens: u32) -> bool {
+        let of_all = |tokens: u32| u64::from(requests) * u64::from(tokens);
+        let input_tokens = of_all(tokens + self.draft_slots);
+        if of_all(tokens) > self.issue_tokens.into() || input_tokens > self.input_tokens.into() {
+            return false;
+        }
+        self.issue_tokens -= of_all(tokens) as u32;
+        self.input_tokens -= input_tokens as u32;
+        true
+    }
+
     const fn give_back(&mut self, tokens: u32) {
         self.issue_tokens += tokens;
         self.input_tokens += tokens + self.draft_slots;
@@ -137,9 +149,10 @@ impl Vllm {
         detokenize: SimDuration,
         advance: Advance,
     ) -> Self {
-        let lockstep = advance == Advance::InStep && config.speculative_config.is_none();
         let limits = Limits::of(config);
         assert_eq!(drafting.is_some(), limits.speculation.is_on());
+        let stride = limits.stride(drafting.as_ref());
+        let lockstep = advance == Advance::InStep && stride.is_some();
         Self {
             limits,
             detokenize,
@@ -155,7 +168,7 @@ impl Vllm {
             waiting: WaitingQueue::new(limits.by_priority),
             interval: PrefillInterval::new(limits.prefill_interval),
             lockstep,
-            steady: SteadySet::new(config.block_size),
+            steady: SteadySet::new(config.block_size, stride.unwrap_or(Stride::TOKEN)),
             ending: Vec::new(),
             leaving: 0,
             in_vain: Vec::new(),
@@ -181,6 +194,15 @@ impl Vllm {
             long_prefill_tokens.max(batched_tokens / requests)
         } else {
             long_prefill_tokens
+        }
+    }
+
+    /// What a call may hand out.
+    const fn whole_budget(&self) -> Budget {
+        Budget {
+            issue_tokens: self.limits.scheduled_tokens,
+            input_tokens: self.limits.batched_tokens,
+            draft_slots: self.limits.speculation.draft_slots,
         }
     }
 
@@ -267,11 +289,7 @@ impl Scheduler for Vllm {
             self.prepare_steady();
         }
         let mut call = Call {
-            budget: Budget {
-                issue_tokens: self.limits.scheduled_tokens,
-                input_tokens: self.limits.batched_tokens,
-                draft_slots: self.limits.speculation.draft_slots,
-            },
+            budget: self.whole_budget(),
             cap_tokens: self.long_prefill_cap(),
             holds_prefill: self.holds_prefill(),
             carries_prefill: false,
