@@ -80,7 +80,7 @@ pub(crate) struct Request {
     pub(crate) stale_tokens: u32,
     /// Drafts that its next pass verifies, if it can (R1).
     pub(crate) draft_tokens: u32,
-    /// Whether these are padding (R64).
+    /// Whether its latest pass was its admission, with drafts that are padding (R64).
     pub(crate) is_padded: bool,
     /// Whether its latest pass left prompt to compute, and so sampled nothing (R15).
     pub(crate) is_chunk: bool,

@@ -14,7 +14,7 @@ use super::record::{Rejection, RequestRecord, Unserved};
 use crate::base::output::{OutputError, ResultFile, named_format};
 
 /// The columns, in order; the fields of [`Row`].
-const COLUMNS: [&str; 27] = [
+const COLUMNS: [&str; 30] = [
     "id",
     "line",
     "engine",
@@ -35,6 +35,9 @@ const COLUMNS: [&str; 27] = [
     "tpot_ms",
     "e2e_ms",
     "preemptions",
+    "rounds",
+    "drafts",
+    "accepted_drafts",
     "finish",
     "ttft_frontend_ms",
     "ttft_queueing_ms",

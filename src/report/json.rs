@@ -54,6 +54,7 @@ mod tests {
             "ttft_breakdown_ms",
             "prefix_cache",
             "preemptions",
+            "speculation",
             "passes",
             "engines",
             "classes",

@@ -16,10 +16,12 @@ use rand_chacha::ChaCha8Rng;
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, Rejection, RequestRecord};
 use crate::base::time::{SimDuration, SimTime};
+use crate::engine::drafting::{Acceptance, Drafting};
 use crate::engine::driver::Engine;
 use crate::engine::outbox::Outbox;
 use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::{SchedulingPolicy, VllmConfig};
+use crate::engine::vllm::speculative::{SpeculativeConfig, SpeculativeMethod};
 use crate::engine::{Advance, Scheduler};
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, FrontEnd, Kernel, Observer};
@@ -29,7 +31,7 @@ use crate::timing::config::{DecodePolynomial, PrefillPolynomial};
 use crate::timing::fixed::Fixed;
 use crate::timing::polynomial::Polynomial;
 use crate::timing::pricer::{HostTime, PassPricer};
-use crate::workload::request::{Content, Piece, RequestSpec, Segment};
+use crate::workload::request::{Content, Piece, RecordedDrafts, RequestSpec, Segment};
 use crate::workload::source::RequestSource;
 use crate::workload::trace::TraceError;
 
@@ -39,6 +41,8 @@ const CASES: u64 = 1500;
 #[derive(Clone, Debug)]
 struct Case<C> {
     config: C,
+    /// What becomes of drafts, if the engine speculates.
+    acceptance: Acceptance,
     requests: Vec<RequestSpec>,
     /// Requests under way at once; `None`: they come by their arrivals.
     users: Option<usize>,
@@ -97,11 +101,13 @@ fn case(seed: u64) -> Case<VllmConfig> {
         enable_prefix_caching: !one_in(rng, 4),
         scheduling_policy: pick(rng, &[SchedulingPolicy::Fcfs, SchedulingPolicy::Priority]),
         async_scheduling: !one_in(rng, 3),
+        speculative_config: None,
         ..VllmConfig::default()
     };
     let number = rng.random_range(1..45);
     let requests = requests(rng, number, longest, bypassed);
     Case {
+        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
         config: config.with_defaults().expect("drawn within the ranges"),
         requests,
         users: one_in(rng, 4).then(|| rng.random_range(1..=number)),
@@ -109,6 +115,53 @@ fn case(seed: u64) -> Case<VllmConfig> {
         detokenize: SimDuration::from_ns(if one_in(rng, 3) { 700_000 } else { 0 }),
         warmup: if one_in(rng, 2) { rng.random_range(0..10) } else { 0 },
     }
+}
+
+/// The same with speculation: half of the time nothing is left to chance, but for some requests that have a record of
+/// their rounds.
+fn speculative_case(seed: u64) -> Case<VllmConfig> {
+    let mut case = case(seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(!seed);
+    let rng = &mut rng;
+    let drafts = rng.random_range(1..=6);
+    let longest = case.config.max_model_len.unwrap();
+    case.config.speculative_config = Some(SpeculativeConfig {
+        method: pick(
+            rng,
+            &[
+                SpeculativeMethod::Ngram,
+                SpeculativeMethod::Eagle,
+                SpeculativeMethod::DraftModel,
+                SpeculativeMethod::Mtp,
+            ],
+        ),
+        num_speculative_tokens: drafts,
+        disable_eagle_block_drop: one_in(rng, 4),
+        disable_lookahead_block_hashes: one_in(rng, 4),
+    });
+    // Sequences end where the requests do, not where the model does: otherwise drafts are cut.
+    if !one_in(rng, 4) {
+        case.config.max_model_len = Some(longest + 40);
+        let blocks = (longest + 40).div_ceil(case.config.block_size) + 1;
+        case.config.num_gpu_blocks = case.config.num_gpu_blocks.map(|n| n.max(blocks));
+    }
+    let batched = case.config.max_num_batched_tokens.unwrap();
+    let factor = pick(rng, &[1, 1, 8]);
+    case.config.max_num_batched_tokens = Some((batched * factor).max(drafts + 2));
+    let certain = f64::from(rng.random_range(0..=drafts));
+    let mean = if one_in(rng, 2) { certain } else { rng.random_range(0.0..f64::from(drafts)) };
+    case.acceptance = Acceptance {
+        at_least: (0..drafts).map(|n| (mean - f64::from(n)).clamp(0.0, 1.0)).collect(),
+        none_found: if one_in(rng, 4) { 0.3 } else { 0.0 },
+    };
+    for request in &mut case.requests {
+        if one_in(rng, 8) {
+            let accepted = (0..rng.random_range(1..4)).map(|_| rng.random_range(0..=drafts));
+            let accepted = accepted.collect();
+            request.drafts = Some(Box::new(RecordedDrafts { accepted, found: Vec::new() }));
+        }
+    }
+    case
 }
 
 /// Requests that share openings, repeat prompts and continue outputs.
@@ -314,7 +367,8 @@ fn serve<C>(
     let mut engines = [engine];
     let warmup = (case.warmup > 0).then_some(Warmup::Requests(case.warmup));
     let mut seen = Seen {
-        metrics: Metrics::new(MetricsOptions { warmup, ..MetricsOptions::default() }),
+        metrics: Metrics::new(MetricsOptions { warmup, ..MetricsOptions::default() })
+            .with_rounds(Some(16)),
         finished: Vec::new(),
         rejected: Vec::new(),
         passes: Vec::new(),
@@ -355,7 +409,10 @@ fn run_both_ways<C: Debug>(
 fn run(case: &Case<VllmConfig>, advance: Advance) -> Run {
     let config = &case.config;
     let server = FrontEnd::Vllm { model_len_max: config.max_model_len.unwrap() };
-    serve(case, Vllm::new(config, None, case.detokenize, advance), polynomial(), server)
+    let drafting = config
+        .speculative_config
+        .map(|_| Drafting::new(Arc::new(case.acceptance.clone()), 11, EngineId(0)));
+    serve(case, Vllm::new(config, drafting, case.detokenize, advance), polynomial(), server)
 }
 
 /// Cases prove little if these things did not happen to more than 100 requests.
@@ -383,6 +440,28 @@ fn passes_in_step_are_those_request_by_request() {
     ]);
 }
 
+#[test]
+fn rounds_in_step_are_those_request_by_request() {
+    let (mut preempted, mut cached, mut past_end, mut in_step) = (0, 0, 0, 0);
+    for seed in 0..CASES {
+        let case = speculative_case(seed);
+        let [stepwise, run] = run_both_ways(seed, &case, run);
+        preempted += run.seen.finished.iter().filter(|r| r.preemptions > 0).count();
+        cached += run.seen.finished.iter().filter(|r| r.cached_tokens > 0).count();
+        let outputs = |r: &RequestRecord| r.rounds.rounds + r.rounds.accepted + 1;
+        past_end += run.seen.finished.iter().filter(|r| outputs(r) > r.output_tokens).count();
+        in_step += usize::from(
+            run.engine.effort().requests_touched < stepwise.engine.effort().requests_touched,
+        );
+    }
+    assert_often(&[
+        ("preempted", preempted),
+        ("cached", cached),
+        ("given more tokens than they took", past_end),
+        ("in step at some time", in_step),
+    ]);
+}
+
 /// A run takes `outputs` tokens for each of 256 requests, of which so many `users` are under way, or
 /// all; how often was a request looked at, in how many passes?
 fn requests_touched(
@@ -405,6 +484,7 @@ fn requests_touched(
         drafts: None,
     });
     let case = Case {
+        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
         config: (),
         requests: requests.collect(),
         users,
@@ -436,6 +516,28 @@ fn ten_times_the_output_touches_no_request_more() {
         let ((short, passes), (long, passes_long)) = (touched(60), touched(600));
         // 256 requests of 64 users are 4 rounds.
         assert!(passes_long > 4 * 590 && passes < 4 * 70, "{passes} and {passes_long} passes");
+        assert_eq!(short, long);
+
+        // The same with bursts of three tokens.
+        let config = VllmConfig {
+            speculative_config: Some(SpeculativeConfig {
+                method: SpeculativeMethod::Eagle,
+                num_speculative_tokens: 4,
+                disable_eagle_block_drop: false,
+                disable_lookahead_block_hashes: false,
+            }),
+            ..config
+        };
+        let acceptance =
+            Arc::new(Acceptance { at_least: vec![1.0, 1.0, 0.0, 0.0], none_found: 0.0 });
+        let touched = |outputs| {
+            let drafting = Drafting::new(Arc::clone(&acceptance), 0, EngineId(0));
+            let scheduler = Vllm::new(&config, Some(drafting), SimDuration::ZERO, Advance::InStep);
+            requests_touched(scheduler, Some(64), outputs)
+        };
+        let ((short, passes), (long, passes_long)) = (touched(61), touched(601));
+        // A token of the prefill and 20 or 200 bursts, four times.
+        assert!(passes_long > 4 * 200 && passes < 4 * 26, "{passes} and {passes_long} passes");
         assert_eq!(short, long);
     }
 }

@@ -103,6 +103,7 @@ impl Vllm {
         let pass = self.planned_passes;
         let model_len_max = self.limits.model_len_max;
         let Self { arena, steady, running, requests_touched, kv, drafting, limits, .. } = self;
+        let drafting = drafting.as_ref();
         let Stride { query_tokens, burst_tokens, reach_tokens } = steady.stride;
         // With two passes, the one before is in flight and brings a burst.
         let in_flight = u32::from(limits.asynchronous);
@@ -115,6 +116,7 @@ impl Vllm {
             let slots = request.computed_tokens + reach_tokens - burst_tokens;
             let reach = total.saturating_add(3 * reach_tokens);
             drafting.is_certain(slot)
+                && !(request.is_padded && in_flight > 0)
                 && request.draft_tokens == limits.speculation.drafts
                 && kv.held_blocks(slot) == slots.div_ceil(limits.block_tokens)
                 && request.prompt_tokens.saturating_add(reach) <= model_len_max
@@ -277,9 +279,14 @@ impl Vllm {
         if !limits.speculation.is_on() || !self.kv.has_identity() {
             return;
         }
-        let known = -i64::from(limits.computed_ahead());
-        let first = known + 2 - i64::from(limits.speculation.hash_lookahead_tokens);
-        let filled = first..known + i64::from(steady.stride.burst_tokens) + 1;
+        let burst_tokens = i64::from(steady.stride.burst_tokens);
+        // Asynchronously, the burst of the pass before came in between.
+        let valid = match limits.computed_ahead() {
+            0 => 0,
+            ahead => burst_tokens - i64::from(ahead),
+        };
+        let first = valid + 2 - i64::from(limits.speculation.hash_lookahead_tokens);
+        let filled = first..valid + burst_tokens + 1;
         let members = steady.with_boundaries(pass, filled, arena);
         // Who joined later has a row of its own in this pass.
         let members = members.filter(|member| arena[member.slot].steady_since <= pass);

@@ -221,13 +221,14 @@ impl Vllm {
         let drafts =
             (computed_before + tokens).saturating_sub(known_tokens).min(request.draft_tokens);
         request.draft_tokens = 0;
+        request.is_padded &= entry != Entry::Running;
         call.budget.spend(tokens);
         call.plan.rows.push(Row {
             slot,
             request: request.id,
             tokens,
             drafts,
-            is_padding: std::mem::take(&mut request.is_padded),
+            is_padding: request.is_padded,
             computed_before,
             entry,
             is_chunk: false,

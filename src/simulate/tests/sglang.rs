@@ -1,6 +1,7 @@
 //! SGLang's scheduler in both ways: all its settings are drawn, under loads that fill its pool.
 
 use super::*;
+use crate::engine::drafting::Acceptance;
 use crate::engine::sglang::Sglang;
 use crate::engine::sglang::config::{
     EvictionPolicy, RetractionPolicy, SchedulePolicy, SglangConfig,
@@ -68,6 +69,7 @@ fn case(seed: u64) -> Case<Deployment> {
     restate(rng, &mut requests, is_wide);
     rearrange(rng, &mut requests, on_grid);
     Case {
+        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
         config: Deployment { config: config.resolve().expect("drawn within the ranges"), on_grid },
         requests,
         users: one_in(rng, 4).then(|| rng.random_range(1..=number)),

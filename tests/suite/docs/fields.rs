@@ -171,7 +171,8 @@ fn the_scenario_page_agrees_with_the_schema() {
 }
 
 /// Fields that only stand together with others.
-const WHOLES: [(&str, &str); 6] = [
+const WHOLES: [(&str, &str); 7] = [
+    ("engine.vllm.speculative_config", "{method: eagle, num_speculative_tokens: 1}"),
     ("workload.servegen", "{path: folder}"),
     ("timing.external", "{command: [sh]}"),
     ("timing.operators", "{path: folder}"),
