@@ -22,6 +22,8 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Replay a trace with defaults for everything else.
     Replay(ReplayArgs),
+    /// Show reports side by side, with the ratios to the first.
+    Compare(CompareArgs),
     /// Replay recorded schedules of real engines and compare every line.
     Conform(ConformArgs),
     /// List known models and accelerators, describe one, or derive the KV memory of a deployment.
@@ -261,6 +263,17 @@ pub(super) struct CommonArgs {
     /// No progress on standard error.
     #[arg(long, short)]
     pub(super) quiet: bool,
+}
+
+/// Which reports.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    /// Reports, or folders with a report.json; the first is what the others are measured by.
+    #[arg(required = true, num_args = 2.., value_name = "REPORT")]
+    pub(super) reports: Vec<PathBuf>,
+    /// How the comparison is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
 }
 
 /// How a report is printed.

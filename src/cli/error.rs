@@ -9,6 +9,7 @@ use crate::conform::ConformError;
 use crate::kernel::error::RunError;
 use crate::model::hugging_face::HuggingFaceError;
 use crate::model::memory::MemoryError;
+use crate::report::compare::CompareError;
 use crate::scenario::ScenarioError;
 use crate::timing::error::ProfileError;
 use crate::workload::trace::TraceError;
@@ -27,6 +28,8 @@ pub(super) enum CliError {
     Profile(#[from] ProfileError),
     #[error(transparent)]
     Conform(#[from] ConformError),
+    #[error(transparent)]
+    Compare(#[from] CompareError),
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]

@@ -6,6 +6,7 @@
 
 mod args;
 mod calibrate;
+mod compare;
 mod conform;
 mod error;
 mod log;
@@ -57,6 +58,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Run(run) => run::run(&run),
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
+        Command::Compare(args) => compare::compare(&args),
         Command::Presets(args) => presets::presets(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Trace(command) => trace::trace(&command),

@@ -23,7 +23,7 @@ const ENGINES_MAX: usize = 8;
 const CLASSES_MAX: usize = 12;
 
 /// Columns of a terminal that the tables fit into.
-const WIDTH_MAX: usize = 100;
+pub(crate) const WIDTH_MAX: usize = 100;
 
 /// Content width of the first column, the same in every table.
 const LABEL_WIDTH: u16 = 12;
