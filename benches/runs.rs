@@ -105,6 +105,11 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
         add("decode-only passes @ 256, timing by", name.to_owned(), load, false);
     }
 
+    for (name, more) in speculation() {
+        let load = closed_loop(scale(2560), 1024, 1024, 256, &more);
+        add("rounds, 1024/1024 @ 256", name.to_owned(), load, false);
+    }
+
     let growing = [1000, 10_000, 100_000, 1_000_000];
     for requests in growing {
         let load = closed_loop(scale(requests), 1024, 256, 256, &[]);
@@ -153,6 +158,17 @@ fn cases(small: bool, trace: &Path) -> Vec<Case> {
         );
     }
     cases
+}
+
+/// No speculation, rounds that always accept two drafts of four, and rounds that do so on average.
+fn speculation() -> [(&'static str, Vec<&'static str>); 3] {
+    let drafts = "engine.vllm.speculative_config={method: eagle, num_speculative_tokens: 4}";
+    let chance = "speculation.acceptance={conditional_rates: [0.8, 0.7, 0.6, 0.6]}";
+    [
+        ("no speculation", Vec::new()),
+        ("2 of 4 drafts", vec![drafts, "speculation.acceptance={accepted_drafts_mean: 2}"]),
+        ("4 drafts, by chance", vec![drafts, chance]),
+    ]
 }
 
 /// The same loads under both families, in pools that hold them.

@@ -263,6 +263,7 @@ impl Scenario {
 
     /// Checks what becomes of drafts, as the engine makes them.
     fn resolve_speculation(&mut self) -> Result<(), ConfigError> {
+        self.speculation.check().map_err(|e| e.within("speculation"))?;
         let is_given = self.speculation.acceptance.is_some();
         let Some(speculates) = self.engine.facts().speculation else { return Ok(()) };
         let acceptance = self.speculation.acceptance(speculates.drafts, speculates.looks_up);

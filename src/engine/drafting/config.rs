@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Acceptance;
 use crate::base::config::ConfigError;
+use crate::base::record::DRAFTS_MAX;
 
 /// What becomes of the drafts of an engine that speculates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,14 +30,38 @@ pub(crate) enum AcceptanceConfig {
 }
 
 impl AcceptanceConfig {
+    /// # Errors
+    /// A number that is out of range by itself, or a rate above the one before.
+    fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::ConditionalRates(rates) => check_rates("conditional_rates", rates),
+            Self::PositionRates(rates) => {
+                check_rates("position_rates", rates)?;
+                if let Some(place) = rates.windows(2).position(|pair| pair[1] > pair[0]) {
+                    let accepted = format!("at most the rate before it ({})", rates[place]);
+                    let path = format!("position_rates[{}]", place + 1);
+                    return Err(ConfigError::new(&path, rates[place + 1], accepted));
+                }
+                Ok(())
+            }
+            &Self::AcceptedDraftsMean(mean) => {
+                if (0.0..=f64::from(DRAFTS_MAX)).contains(&mean) {
+                    return Ok(());
+                }
+                let accepted = format!("a number from 0 to {DRAFTS_MAX}");
+                Err(ConfigError::new("accepted_drafts_mean", mean, accepted))
+            }
+        }
+    }
+
     /// The chances that at least so many of `drafts` drafts are accepted, from 1 on.
     ///
     /// # Errors
-    /// A rate that is none, or too few of them.
+    /// Too few rates, or a mean of more drafts than a round has.
     fn at_least(&self, drafts: u32) -> Result<Vec<f64>, ConfigError> {
         match self {
             Self::ConditionalRates(rates) => {
-                check_rates("conditional_rates", rates, drafts)?;
+                check_number("conditional_rates", rates, drafts)?;
                 let chances = rates.iter().scan(1.0, |chance, rate| {
                     *chance *= rate;
                     Some(*chance)
@@ -44,17 +69,12 @@ impl AcceptanceConfig {
                 Ok(chances.collect())
             }
             Self::PositionRates(rates) => {
-                check_rates("position_rates", rates, drafts)?;
-                if let Some(place) = rates.windows(2).position(|pair| pair[1] > pair[0]) {
-                    let accepted = format!("at most the rate before it ({})", rates[place]);
-                    let path = format!("position_rates[{}]", place + 1);
-                    return Err(ConfigError::new(&path, rates[place + 1], accepted));
-                }
+                check_number("position_rates", rates, drafts)?;
                 Ok(rates.clone())
             }
             &Self::AcceptedDraftsMean(mean) => {
-                if !(0.0..=f64::from(drafts)).contains(&mean) {
-                    let accepted = format!("a number from 0 to {drafts}, the drafts of a round");
+                if mean > f64::from(drafts) {
+                    let accepted = format!("at most {drafts}, the drafts of a round");
                     return Err(ConfigError::new("accepted_drafts_mean", mean, accepted));
                 }
                 // A mean of 2.2 is at least two always, and three in a fifth of the rounds.
@@ -65,12 +85,18 @@ impl AcceptanceConfig {
 }
 
 /// # Errors
-/// A rate that is none, or fewer than a round has drafts.
-fn check_rates(path: &str, rates: &[f64], drafts: u32) -> Result<(), ConfigError> {
+/// A rate that is none.
+fn check_rates(path: &str, rates: &[f64]) -> Result<(), ConfigError> {
     if let Some(place) = rates.iter().position(|rate| !(0.0..=1.0).contains(rate)) {
         let path = format!("{path}[{place}]");
         return Err(ConfigError::new(&path, rates[place], "a rate from 0 to 1"));
     }
+    Ok(())
+}
+
+/// # Errors
+/// Fewer rates than a round has drafts.
+fn check_number(path: &str, rates: &[f64], drafts: u32) -> Result<(), ConfigError> {
     if rates.len() < drafts as usize {
         let found = format!("a list of {}", rates.len());
         let accepted = format!("a rate for each of the {drafts} drafts of a round");
@@ -80,6 +106,18 @@ fn check_rates(path: &str, rates: &[f64], drafts: u32) -> Result<(), ConfigError
 }
 
 impl SpeculationConfig {
+    /// # Errors
+    /// A number that is out of range by itself.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if !(0.0..=1.0).contains(&self.no_draft_ratio) {
+            let accepted = "a share from 0 to 1";
+            return Err(ConfigError::new("no_draft_ratio", self.no_draft_ratio, accepted));
+        }
+        self.acceptance
+            .as_ref()
+            .map_or(Ok(()), |acceptance| acceptance.check().map_err(|e| e.within("acceptance")))
+    }
+
     /// What becomes of drafts where a round accepts at most `drafts`. Without `acceptance` every request has a record
     /// of its own. `looks_up`: drafts are looked up, and may be missing.
     ///
@@ -90,10 +128,7 @@ impl SpeculationConfig {
         drafts: u32,
         looks_up: bool,
     ) -> Result<Acceptance, ConfigError> {
-        if !(0.0..=1.0).contains(&self.no_draft_ratio) {
-            let accepted = "a share from 0 to 1";
-            return Err(ConfigError::new("no_draft_ratio", self.no_draft_ratio, accepted));
-        }
+        self.check()?;
         if self.no_draft_ratio > 0.0 && !looks_up {
             let accepted = "0, as the engine makes its drafts and does not look them up";
             return Err(ConfigError::new("no_draft_ratio", self.no_draft_ratio, accepted));
