@@ -3,6 +3,7 @@
 //! Families are told apart here and nowhere else: a run asks for [`EngineFacts`] and for a scheduler.
 
 mod sglang;
+mod trtllm;
 mod vllm;
 
 use std::path::Path;
@@ -15,6 +16,8 @@ use crate::base::time::SimDuration;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::sglang::Sglang;
 use crate::engine::sglang::config::SglangConfig;
+use crate::engine::trtllm::Trtllm;
+use crate::engine::trtllm::config::TrtllmConfig;
 use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
 use crate::engine::{Advance, Scheduler};
@@ -32,6 +35,8 @@ pub(crate) enum EngineConfig {
     Vllm(VllmConfig),
     /// SGLang, as release 0.5.23 schedules.
     Sglang(SglangConfig),
+    /// TensorRT-LLM with its PyTorch backend.
+    Trtllm(TrtllmConfig),
 }
 
 impl Default for EngineConfig {
@@ -72,6 +77,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(_) => "vllm",
             Self::Sglang(_) => "sglang",
+            Self::Trtllm(_) => "trtllm",
         }
     }
 
@@ -88,6 +94,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::resolve(config, on, directory),
             Self::Sglang(config) => sglang::resolve(config, on, directory),
+            Self::Trtllm(config) => trtllm::resolve(config, on),
         }
     }
 
@@ -96,6 +103,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::uproot(config),
             Self::Sglang(config) => sglang::uproot(config),
+            Self::Trtllm(config) => trtllm::uproot(config),
         }
     }
 
@@ -104,6 +112,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::facts(config),
             Self::Sglang(config) => sglang::facts(config),
+            Self::Trtllm(config) => trtllm::facts(config),
         }
     }
 
@@ -117,6 +126,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => Box::new(Vllm::new(config, detokenize, advance)),
             Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
+            Self::Trtllm(config) => Box::new(Trtllm::new(config, detokenize, advance)),
         }
     }
 }
