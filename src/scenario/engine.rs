@@ -35,7 +35,7 @@ pub(crate) enum EngineConfig {
     Vllm(VllmConfig),
     /// SGLang, as release 0.5.23 schedules.
     Sglang(SglangConfig),
-    /// TensorRT-LLM with its PyTorch backend.
+    /// TensorRT-LLM, as its `PyExecutor` schedules.
     Trtllm(TrtllmConfig),
 }
 

@@ -34,12 +34,12 @@ impl Trtllm {
                 self.scratch.fitting.push(slot);
             }
         }
-        !self.scratch.fitting.is_empty()
+        self.steady.size > 0 || !self.scratch.fitting.is_empty()
     }
 
     /// Prompts, first come, first served, that can be served to the end beside all who are: until one cannot (K4).
     fn fit_to_completion(&mut self) {
-        let mut room = u64::from(self.kv.free_blocks()) - self.reserved_blocks;
+        let mut room = self.unreserved_blocks();
         for i in 0..self.active.len() {
             let slot = self.active[i];
             if !matches!(self.phase(slot), Phase::FirstContext | Phase::Context)
@@ -59,7 +59,8 @@ impl Trtllm {
     /// Everybody, first come, first served, who finds the blocks for its next pass. Who does not takes the KV of the
     /// last that has some, of those behind it and itself; nobody behind that one is served (K6).
     fn fit_next_pass(&mut self, plan: &mut PassPlan) {
-        let mut blocks = 0;
+        // Those who decode in step come before all others, or there are none.
+        let mut blocks = u64::from(self.steady.blocks_needed(plan.pass));
         let (mut place, mut end) = (0, self.active.len());
         while place < end {
             let slot = self.active[place];
@@ -88,7 +89,7 @@ impl Trtllm {
     }
 
     /// Blocks that a request takes with its next pass: a prompt all of its own at once (K5).
-    fn blocks_for_next_pass(&self, slot: SlotId) -> u32 {
+    pub(super) fn blocks_for_next_pass(&self, slot: SlotId) -> u32 {
         match self.phase(slot) {
             Phase::FirstContext => self.arena[slot].known_tokens.div_ceil(self.limits.block_tokens),
             Phase::Generation => self.blocks_for_a_token(slot),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::ConfigError;
 
-/// One TensorRT-LLM engine (PyTorch backend). The names, and how they nest, are those of its YAML file of options.
+/// One TensorRT-LLM engine, run by its `PyExecutor`. The names, and how they nest, are those of its YAML file of options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TrtllmConfig {
@@ -57,7 +57,7 @@ pub(crate) struct KvCacheConfig {
 }
 
 /// Who is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SchedulerConfig {
     /// Whose KV has a place in the pool.
@@ -142,15 +142,6 @@ impl Default for KvCacheConfig {
             max_tokens: None,
             enable_block_reuse: true,
             enable_partial_reuse: false,
-        }
-    }
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self {
-            capacity_scheduler_policy: CapacitySchedulerPolicy::default(),
-            context_chunking_policy: ContextChunkingPolicy::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ impl Trtllm {
     pub(super) fn choose_batch(&mut self) {
         self.scratch.contexts.clear();
         self.scratch.generations.clear();
-        let mut tokens = 0;
+        let mut tokens = self.steady.size;
         let mut wanted = 0;
         for i in 0..self.scratch.fitting.len() {
             let slot = self.scratch.fitting[i];
@@ -73,7 +73,7 @@ impl Trtllm {
         let offer = Offer {
             contexts: contexts.len() as u32,
             context_tokens: contexts.iter().map(prompt).sum(),
-            generations: self.scratch.generations.len() as u32,
+            generations: self.steady.size + self.scratch.generations.len() as u32,
         };
         if !self.waits.let_through(&offer) {
             self.scratch.contexts.clear();

@@ -1,5 +1,4 @@
-//! The scheduler of TensorRT-LLM with its PyTorch backend (`PyExecutor`, `CapacityScheduler`,
-//! `MicroBatchScheduler`). Rule numbers (A1 ...) are those of docs/engines/trtllm.md.
+//! The scheduler of TensorRT-LLM between releases 1.1 and 1.3 (`PyExecutor`, `CapacityScheduler`, `MicroBatchScheduler`). Rule numbers (A1 ...) are those of docs/engines/trtllm.md.
 //!
 //! A request is in its context phase until its prompt is computed, then in its generation phase. One call runs
 //! through:
@@ -17,6 +16,8 @@
 mod capacity;
 mod chunking;
 pub(crate) mod config;
+mod decode_run;
+mod lockstep;
 mod micro_batch;
 mod output;
 mod waits;
@@ -38,9 +39,11 @@ use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
+use super::steady::SteadySet;
 use super::{Advance, Effort, Levels, Scheduler};
 use chunking::Share;
 use config::{Limits, TrtllmConfig};
+use lockstep::Lockstep;
 use waits::Waits;
 
 /// One engine's scheduler, its requests and its KV.
@@ -50,7 +53,7 @@ pub(crate) struct Trtllm {
     detokenize: SimDuration,
     arena: Arena,
     kv: BlockKv,
-    /// Active requests, in the order in which they became it (A1).
+    /// Active requests, in the order in which they became it (A1), but for those that decode in step.
     active: Vec<SlotId>,
     queue: VecDeque<SlotId>,
     waits: Waits,
@@ -58,8 +61,11 @@ pub(crate) struct Trtllm {
     reserved_blocks: u64,
     /// Requests that hold KV.
     started: u32,
+    lockstep: Lockstep,
+    steady: SteadySet,
     scratch: Scratch,
     planned_passes: u64,
+    completed_passes: u64,
     /// Requests that became active so far.
     activations: u64,
     requests_touched: u64,
@@ -94,7 +100,7 @@ enum Phase {
 impl Trtllm {
     /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize` after its pass ends.
     /// `advance` chooses how passes are computed, not what comes out.
-    pub(crate) fn new(config: &TrtllmConfig, detokenize: SimDuration, _advance: Advance) -> Self {
+    pub(crate) fn new(config: &TrtllmConfig, detokenize: SimDuration, advance: Advance) -> Self {
         let limits = Limits::of(config);
         Self {
             limits,
@@ -106,8 +112,11 @@ impl Trtllm {
             waits: Waits::new(&limits),
             reserved_blocks: 0,
             started: 0,
+            lockstep: Lockstep::new(advance),
+            steady: SteadySet::new(limits.block_tokens),
             scratch: Scratch::default(),
             planned_passes: 0,
+            completed_passes: 0,
             activations: 0,
             requests_touched: 0,
         }
@@ -115,8 +124,7 @@ impl Trtllm {
 
     /// Requests become active, first come, first served, as long as there are seats (A1).
     fn activate(&mut self) {
-        let seats = self.limits.active_max as usize;
-        while self.active.len() < seats
+        while self.active_requests() < self.limits.active_max
             && let Some(slot) = self.queue.pop_front()
         {
             self.arena[slot].order = self.activations;
@@ -124,6 +132,11 @@ impl Trtllm {
             self.active.push(slot);
             self.requests_touched += 1;
         }
+    }
+
+    /// Requests with a seat.
+    fn active_requests(&self) -> u32 {
+        self.active.len() as u32 + self.steady.size + self.lockstep.leaving
     }
 
     fn phase(&self, slot: SlotId) -> Phase {
@@ -151,6 +164,11 @@ impl Trtllm {
     fn blocks_remaining(&self, slot: SlotId) -> u32 {
         let all = self.blocks_to_completion(&self.arena[slot]);
         all.saturating_sub(self.kv.held_blocks(slot))
+    }
+
+    /// Free blocks that nobody who decodes may come to need (K4).
+    fn unreserved_blocks(&self) -> u64 {
+        u64::from(self.kv.free_blocks()) - self.reserved_blocks
     }
 
     /// Gives the prompts of the pass their blocks, and their rows.
@@ -198,15 +216,7 @@ impl Trtllm {
         (end - end % block_tokens - hit_tokens, entry)
     }
 
-    /// Gives those who decode in the pass the blocks that they need, and their rows.
-    fn serve_generations(&mut self, plan: &mut PassPlan) {
-        let generations = std::mem::take(&mut self.scratch.generations);
-        for &slot in &generations {
-            self.serve_generation(slot, plan);
-        }
-        self.scratch.generations = generations;
-    }
-
+    /// Gives somebody who decodes in the pass the block that it may need, and its row.
     fn serve_generation(&mut self, slot: SlotId, plan: &mut PassPlan) {
         let new_blocks = self.blocks_for_a_token(slot);
         self.kv.grow(slot, new_blocks);
@@ -241,6 +251,7 @@ impl Trtllm {
             self.note_phase(&row);
         }
         self.requests_touched += plan.rows.len() as u64;
+        self.steady.decode(plan, plan.pass, &self.arena);
         self.planned_passes += u64::from(!plan.is_empty());
     }
 
@@ -269,10 +280,11 @@ impl Scheduler for Trtllm {
         plan.clear();
         plan.pass = self.planned_passes;
         self.activate();
+        self.prepare_steady();
         self.choose_fitting(plan);
         self.choose_batch();
         self.serve_contexts(plan);
-        self.serve_generations(plan);
+        self.serve_around_steady(plan);
         self.commit(plan);
         assert!(
             plan.prefill.new_tokens + plan.decode.query_tokens
@@ -282,15 +294,17 @@ impl Scheduler for Trtllm {
     }
 
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox) {
-        self.complete_rows(&mut plan.rows, span, outbox);
+        self.completed_passes = plan.pass + 1;
+        self.restore_left_rows(plan);
+        self.complete_around_steady(plan, span, outbox);
     }
 
-    fn run_decodes(&mut self, _clock: &mut DecodeClock<'_>) -> Result<(), EngineError> {
-        Ok(())
+    fn run_decodes(&mut self, clock: &mut DecodeClock<'_>) -> Result<(), EngineError> {
+        self.run_steady(clock)
     }
 
-    fn restore_plan(&self, plan: &mut PassPlan, _back: u64, _work: &DecodeWork) {
-        plan.clear();
+    fn restore_plan(&self, plan: &mut PassPlan, back: u64, work: &DecodeWork) {
+        self.steady.restore(plan, self.planned_passes - 1 - back, work);
     }
 
     fn depth(&self) -> usize {
@@ -298,10 +312,9 @@ impl Scheduler for Trtllm {
     }
 
     fn levels(&self) -> Levels {
-        let active = self.active.len() as u32;
         Levels {
             running: self.started,
-            waiting: active - self.started + self.queue.len() as u32,
+            waiting: self.active_requests() - self.started + self.queue.len() as u32,
             free_blocks: self.kv.free_blocks(),
             usable_blocks: self.kv.usable_blocks(),
             cached_contents: self.kv.cached_contents(),
@@ -309,7 +322,9 @@ impl Scheduler for Trtllm {
     }
 
     fn unfinished(&self) -> Vec<Unserved> {
-        self.arena.unserved(self.active.iter().chain(&self.queue).copied())
+        let steady = self.steady.members(&self.arena).map(|member| member.slot);
+        let others = self.active.iter().chain(&self.queue).copied();
+        self.arena.unserved(others.chain(self.lockstep.leaving_slots()).chain(steady))
     }
 
     #[cfg(test)]

@@ -8,14 +8,6 @@ use crate::engine::outbox::Outbox;
 use crate::engine::plan::{PassSpan, Row};
 
 impl Trtllm {
-    /// Handles the rows of a completed pass in their order.
-    pub(super) fn complete_rows(&mut self, rows: &mut [Row], span: PassSpan, outbox: &mut Outbox) {
-        for row in rows.iter_mut() {
-            self.complete_row(row, span, outbox);
-        }
-        self.clear_away(rows);
-    }
-
     /// Handles one row of a completed pass.
     pub(super) fn complete_row(&mut self, row: &mut Row, span: PassSpan, outbox: &mut Outbox) {
         let slot = row.slot;
@@ -78,12 +70,17 @@ impl Trtllm {
         request.finish_reason(self.limits.sequence_tokens)
     }
 
-    /// The request is over; its blocks are free at once (O5). The caller takes it out of the active.
-    pub(super) fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+    /// The request is over, and nothing is reserved for it any more. The caller takes it out of the active.
+    fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+        self.free_reservation(slot);
+        self.end(slot, finish, outbox);
+    }
+
+    /// The request is over; its blocks are free at once (O5).
+    pub(super) fn end(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
         // A token in flight can end a request that waits to be resumed.
         if self.arena[slot].stage == Stage::Running {
             self.started -= 1;
-            self.free_reservation(slot);
             self.keep_content(slot);
             self.kv.release(slot);
         }
