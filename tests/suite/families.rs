@@ -13,7 +13,7 @@ const FAMILIES: [&str; 6] = [
     "engine.sglang={}",
     "engine.sglang={disable_overlap_schedule: true, disable_radix_cache: true}",
     "engine.sglang={page_size: 16, enable_mixed_chunk: true, schedule_policy: lpm}",
-    "engine.trtllm={}",
+    "engine.trtllm={max_num_tokens: 32768}",
     "engine.trtllm={enable_chunked_prefill: true, max_num_tokens: 1024, disable_overlap_scheduler: true, \
      scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}}",
 ];

@@ -1,4 +1,4 @@
-//! Taking in what a pass produced (O1 to O6).
+//! Taking in what a pass produced (O1 to O5).
 
 use super::{Phase, Trtllm};
 use crate::base::ids::SlotId;
