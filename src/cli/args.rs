@@ -210,7 +210,7 @@ pub(super) struct CommonArgs {
     /// Accelerators that share every layer (`parallel.tensor_parallel_size`).
     #[arg(long, value_name = "N")]
     pub(super) tp: Option<u32>,
-    /// The engine: `vllm` or `sglang`. One that the scenario does not have comes with its defaults.
+    /// The engine: `vllm`, `sglang` or `trtllm`. One that the scenario does not have comes with its defaults.
     #[arg(long, value_name = "FAMILY")]
     pub(super) engine: Option<String>,
     /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.

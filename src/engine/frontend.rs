@@ -18,6 +18,13 @@ pub(crate) enum FrontEnd {
         /// The model's context, in tokens.
         context_tokens: u32,
     },
+    /// TensorRT-LLM's: as vLLM's, and it refuses prompts that no pass has room for, if they are not divided (F1, F2).
+    Trtllm {
+        /// Longest sequence of the engine, in tokens.
+        sequence_tokens: u32,
+        /// Longest prompt, in tokens, if it is shorter than the sequence lets it be.
+        prompt_tokens_max: u32,
+    },
     /// None: everything enters as it is.
     Bypassed,
 }
@@ -31,6 +38,9 @@ impl FrontEnd {
             Self::Vllm { model_len_max: tokens } | Self::Sglang { context_tokens: tokens } => {
                 tokens
             }
+            Self::Trtllm { sequence_tokens, prompt_tokens_max } => {
+                sequence_tokens.min(prompt_tokens_max.saturating_add(1))
+            }
         };
         if request.prompt_tokens == 0 {
             return Err(Rejection::EmptyPrompt);
@@ -42,8 +52,8 @@ impl FrontEnd {
             return Err(Rejection::PromptTooLong);
         }
         Ok(match self {
-            Self::Vllm { model_len_max } => {
-                request.max_tokens.min(model_len_max - request.prompt_tokens)
+            Self::Vllm { model_len_max: tokens } | Self::Trtllm { sequence_tokens: tokens, .. } => {
+                request.max_tokens.min(tokens - request.prompt_tokens)
             }
             _ => request.max_tokens,
         })
@@ -88,6 +98,16 @@ mod tests {
             let refused = front_end.admit(&request(100, 50));
             assert_eq!(refused, Err(Rejection::PromptTooLong), "{front_end:?}");
         }
+    }
+
+    #[test]
+    fn a_prompt_that_is_not_divided_fits_into_a_pass() {
+        let front_end =
+            |prompt_tokens_max| FrontEnd::Trtllm { sequence_tokens: 100, prompt_tokens_max };
+        assert_eq!(front_end(60).admit(&request(60, 50)), Ok(40));
+        assert_eq!(front_end(60).admit(&request(61, 50)), Err(Rejection::PromptTooLong));
+        assert_eq!(front_end(u32::MAX).admit(&request(99, 50)), Ok(1));
+        assert_eq!(front_end(u32::MAX).admit(&request(100, 50)), Err(Rejection::PromptTooLong));
     }
 
     #[test]

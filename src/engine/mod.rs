@@ -19,6 +19,7 @@ pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod sglang;
 pub(crate) mod steady;
+pub(crate) mod trtllm;
 pub(crate) mod vllm;
 
 use crate::base::ids::RequestId;

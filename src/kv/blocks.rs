@@ -185,6 +185,11 @@ impl BlockKv {
         self.named.as_ref().is_some_and(|named| named.tree.has_news())
     }
 
+    /// The block that the latest [`BlockKv::look_up`] missed, by its content; none if it found all it asked for.
+    pub(crate) fn missing_content(&self) -> Option<(u32, u32)> {
+        self.named.as_ref().and_then(|named| named.tree.awaited())
+    }
+
     /// Gives `slot` the blocks of `hit`, found just now, and `new_blocks` more (R38).
     pub(crate) fn admit(&mut self, slot: SlotId, hit: Hit, new_blocks: u32) {
         if let Some(named) = &mut self.named {

@@ -175,6 +175,11 @@ impl ContentTree {
         self.has_news = false;
     }
 
+    /// What the last look-up ended at for want of a copy.
+    pub(crate) fn awaited(&self) -> Option<(u32, u32)> {
+        (self.awaited.0 != ROOT).then_some(self.awaited)
+    }
+
     /// Whether somebody else's tokens could be what the last look-up missed: its sequence is not the
     /// only one that needs the node.
     pub(crate) fn expects_news(&self) -> bool {

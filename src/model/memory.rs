@@ -1,5 +1,5 @@
-//! What the memory of one device leaves for KV, and how many blocks that makes: as vLLM has it here, as SGLang has
-//! it in [`sglang`].
+//! What the memory of one device leaves for KV, and how many blocks that makes: as vLLM has it here, as SGLang and
+//! TensorRT-LLM have it in [`sglang`] and [`trtllm`].
 //!
 //! ```text
 //! KV = memory * gpu_memory_utilization - weights - activations - reserve
@@ -14,6 +14,7 @@
 //! weights for a kernel other than that of MXFP4 experts.
 
 pub(crate) mod sglang;
+pub(crate) mod trtllm;
 
 use std::fmt;
 

@@ -3,6 +3,7 @@
 //! Families are told apart here and nowhere else: a run asks for [`EngineFacts`] and for a scheduler.
 
 mod sglang;
+mod trtllm;
 mod vllm;
 
 use std::path::Path;
@@ -16,6 +17,8 @@ use crate::engine::drafting::Drafting;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::sglang::Sglang;
 use crate::engine::sglang::config::SglangConfig;
+use crate::engine::trtllm::Trtllm;
+use crate::engine::trtllm::config::TrtllmConfig;
 use crate::engine::vllm::Vllm;
 use crate::engine::vllm::config::VllmConfig;
 use crate::engine::{Advance, Scheduler};
@@ -33,6 +36,8 @@ pub(crate) enum EngineConfig {
     Vllm(VllmConfig),
     /// SGLang, as release 0.5.23 schedules.
     Sglang(SglangConfig),
+    /// TensorRT-LLM, as its `PyExecutor` schedules.
+    Trtllm(TrtllmConfig),
 }
 
 impl Default for EngineConfig {
@@ -88,6 +93,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(_) => "vllm",
             Self::Sglang(_) => "sglang",
+            Self::Trtllm(_) => "trtllm",
         }
     }
 
@@ -104,6 +110,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::resolve(config, on, directory),
             Self::Sglang(config) => sglang::resolve(config, on, directory),
+            Self::Trtllm(config) => trtllm::resolve(config, on),
         }
     }
 
@@ -112,6 +119,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::uproot(config),
             Self::Sglang(config) => sglang::uproot(config),
+            Self::Trtllm(config) => trtllm::uproot(config),
         }
     }
 
@@ -120,6 +128,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => vllm::facts(config),
             Self::Sglang(config) => sglang::facts(config),
+            Self::Trtllm(config) => trtllm::facts(config),
         }
     }
 
@@ -134,6 +143,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => Box::new(Vllm::new(config, drafting, detokenize, advance)),
             Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
+            Self::Trtllm(config) => Box::new(Trtllm::new(config, detokenize, advance)),
         }
     }
 }

@@ -298,7 +298,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The family of its engine, `vllm` or `sglang`.
+    /// The family of its engine, `vllm`, `sglang` or `trtllm`.
     pub(crate) const fn engine_family(&self) -> &'static str {
         self.engine.family()
     }

@@ -5,6 +5,7 @@
 //! and sample, the digest, and the blocks, their labels and their order in the free queue.
 
 mod sglang;
+mod trtllm;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -130,21 +130,29 @@ fn output_of(args: &[&str]) -> String {
 
 #[test]
 fn cited_rules_are_on_the_page() {
-    let (vllm, sglang) = (page("docs/engines/vllm.md"), page("docs/engines/sglang.md"));
-    let mut cited = [0, 0];
+    let families = [
+        (page("docs/engines/vllm.md"), "R"),
+        (page("docs/engines/sglang.md"), "CASPEKXWQMDNRFO"),
+        (page("docs/engines/trtllm.md"), "FAKBCWO"),
+    ];
+    let mut cited = [0, 0, 0];
     for path in crate::layers::sources() {
         let text = std::fs::read_to_string(&path).unwrap();
         let shown = path.to_string_lossy().replace('\\', "/");
-        let is_sglang = shown.contains("sglang") || shown.contains("radix");
-        let (page, families) = if is_sglang { (&sglang, "CASPEKXWQMDNRFO") } else { (&vllm, "R") };
+        let family = match shown.as_str() {
+            path if path.contains("sglang") || path.contains("radix") => 1,
+            path if path.contains("trtllm") => 2,
+            _ => 0,
+        };
+        let (page, families) = &families[family];
         let comments = text.lines().filter_map(|line| line.split_once("//").map(|(_, text)| text));
         for rule in comments.flat_map(|comment| rules(comment, families)) {
-            cited[usize::from(is_sglang)] += 1;
+            cited[family] += 1;
             let defined = page.text.contains(&format!("\n- **{rule}** "));
             assert!(defined, "{shown}: {rule} is not on the engine's page");
         }
     }
-    assert!(cited.iter().all(|&cited| cited > 60), "{cited:?}");
+    assert!(cited.iter().all(|&cited| cited > 40), "{cited:?}");
 }
 
 /// The rules of `families` that a comment cites.

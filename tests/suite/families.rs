@@ -8,11 +8,14 @@ use crate::support::{
     Folder, Request, Run, lines_of, repository, request, rows_of, servesim, simulate, trace,
 };
 
-const FAMILIES: [&str; 4] = [
+const FAMILIES: [&str; 6] = [
     "engine.vllm={}",
     "engine.sglang={}",
     "engine.sglang={disable_overlap_schedule: true, disable_radix_cache: true}",
     "engine.sglang={page_size: 16, enable_mixed_chunk: true, schedule_policy: lpm}",
+    "engine.trtllm={max_num_tokens: 32768}",
+    "engine.trtllm={enable_chunked_prefill: true, max_num_tokens: 1024, disable_overlap_scheduler: true, \
+     scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}}",
 ];
 
 /// Six conversations of four turns, two of them with one beginning.
@@ -182,6 +185,8 @@ fn the_host_hides_behind_the_device_if_passes_overlap() {
         ("engine.vllm={async_scheduling: false}", 75),
         ("engine.sglang={}", 60),
         ("engine.sglang={disable_overlap_schedule: true}", 75),
+        ("engine.trtllm={}", 60),
+        ("engine.trtllm={disable_overlap_scheduler: true}", 75),
     ] {
         let run = simulate(&[request(0, 100, 5)], &settings(family));
         assert_eq!(run.us(0, "e2e_ms"), 1000 * ms, "{family}");
@@ -231,12 +236,31 @@ fn prompts_that_are_too_long_name_what_is_too_short() {
     }
 }
 
+/// Without chunks a pass bounds a prompt (F2), with them the longest sequence does.
+#[test]
+fn a_prompt_that_no_pass_has_room_for_names_the_pass() {
+    for (family, rejected, field) in [
+        ("engine.trtllm={max_num_tokens: 64}", 2, "engine.trtllm.max_num_tokens"),
+        (
+            "engine.trtllm={max_num_tokens: 64, max_seq_len: 70, enable_chunked_prefill: true}",
+            1,
+            "engine.trtllm.max_seq_len",
+        ),
+    ] {
+        let requests = [64, 65, 70].map(|prompt| request(0, prompt, 5));
+        let run = simulate(&requests, &[family, "timing.fixed={}"]);
+        assert_eq!(run.report["requests"]["rejected"]["prompt_too_long"], rejected, "{family}");
+        assert_eq!(warning(&run, "rejected_requests")["field"], field, "{family}");
+    }
+}
+
 #[test]
 fn a_workload_without_prefixes_names_the_cache_of_the_family() {
     let requests = [request(0, 10, 5)];
     for (family, field) in [
         ("engine.vllm={}", "engine.vllm.enable_prefix_caching"),
         ("engine.sglang={}", "engine.sglang.disable_radix_cache"),
+        ("engine.trtllm={}", "engine.trtllm.kv_cache_config.enable_block_reuse"),
     ] {
         let run = simulate(&requests, &[family, "timing.fixed={}"]);
         assert_eq!(warning(&run, "no_prefix_identity")["field"], field);
@@ -260,6 +284,8 @@ fn decodes_are_padded_to_the_graphs_of_the_family() {
         ("engine.sglang={}", "pricing={}", 10.0),
         ("engine.vllm={}", padded, 16.0),
         ("engine.sglang={}", padded, 12.0),
+        ("engine.trtllm={}", padded, 10.0),
+        ("engine.trtllm={cuda_graph_config: {enable_padding: true}}", padded, 16.0),
         ("engine.sglang={max_running_requests: 10}", padded, 10.0),
         ("engine.sglang={cuda_graph_max_bs_decode: 9}", padded, 10.0),
         ("engine.sglang={disable_cuda_graph: true}", padded, 10.0),

@@ -142,7 +142,7 @@ fn mistakes_in_yaml_are_told_in_the_words_of_a_scenario() {
         ("host: &a\n  frontend_ms: *a\n", ":2:16: an alias cannot stand inside what it repeats"),
         (
             "workload: &a {trace: {path: t}}\nengine: *a\n",
-            ":2:9: unknown choice `trace` (accepted: `vllm`, `sglang`)",
+            ":2:9: unknown choice `trace` (accepted: `vllm`, `sglang`, `trtllm`)",
         ),
     ] {
         let folder = Folder::new();

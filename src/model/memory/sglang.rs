@@ -19,7 +19,7 @@ use super::{GIB, MemoryError, Stage, check, embedding_bytes, gib, wider_hint};
 
 /// What CUDA and its libraries hold of a device before anything is loaded. Logs have 78.43 and 78.48 GiB free of
 /// 79.18 on an H100.
-const CONTEXT_GIB: f64 = 0.7;
+pub(super) const CONTEXT_GIB: f64 = 0.7;
 
 /// What communication between devices adds to that. Logs have 77.33 and 77.43 GiB free of 79.18 on eight H100, 137.3
 /// of 139.8 on eight H200.

@@ -276,7 +276,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
         (
             "--set",
             "engine.trt.x=1",
-            "--set engine.trt.x=1: `engine`: unknown choice `trt` (accepted: `vllm`, `sglang`)".into(),
+            "--set engine.trt.x=1: `engine`: unknown choice `trt`; did you mean `trtllm`? (accepted: `vllm`, `sglang`, `trtllm`)".into(),
         ),
         (
             "--set",

@@ -1,0 +1,115 @@
+//! Taking in what a pass produced (O1 to O5).
+
+use super::{Phase, Trtllm};
+use crate::base::ids::SlotId;
+use crate::base::record::Finish;
+use crate::engine::arena::Stage;
+use crate::engine::outbox::Outbox;
+use crate::engine::plan::{PassSpan, Row};
+
+impl Trtllm {
+    /// Handles one row of a completed pass.
+    pub(super) fn complete_row(&mut self, row: &mut Row, span: PassSpan, outbox: &mut Outbox) {
+        let slot = row.slot;
+        let request = &mut self.arena[slot];
+        self.requests_touched += 1;
+        request.flying_tokens -= row.tokens;
+        let is_stale = request.stale_tokens > 0;
+        if is_stale {
+            request.stale_tokens -= row.tokens;
+        }
+        // A stop token was seen while this pass ran: its share is ignored (O3).
+        if request.stage == Stage::Finished {
+            self.retire(slot);
+            return;
+        }
+        if !row.is_decode {
+            request.note_prefill(span.start, span.end, row.computed_before + row.tokens);
+        }
+        if row.is_chunk {
+            return;
+        }
+        row.emitted_tokens = 1;
+        let prompt_tokens = request.known_tokens;
+        if let Some(finish) = self.take_token(slot, is_stale, span, outbox) {
+            row.finished = true;
+            self.finish(slot, finish, outbox);
+        } else if !row.is_decode && !is_stale {
+            // The context phase is over: its whole blocks can be reused from now on (K5).
+            self.kv.label(slot, prompt_tokens - 1);
+        }
+    }
+
+    /// Takes requests that finished with these rows out of the active.
+    pub(super) fn clear_away(&mut self, rows: &[Row]) {
+        if rows.iter().any(|row| row.finished) {
+            let arena = &self.arena;
+            self.active.retain(|&slot| arena[slot].stage != Stage::Finished);
+            for row in rows.iter().filter(|row| row.finished) {
+                self.retire(row.slot);
+            }
+        }
+    }
+
+    /// The request got its next output token.
+    fn take_token(
+        &mut self,
+        slot: SlotId,
+        is_stale: bool,
+        span: PassSpan,
+        outbox: &mut Outbox,
+    ) -> Option<Finish> {
+        let visible = span.end + self.detokenize;
+        let request = &mut self.arena[slot];
+        request.known_tokens += 1;
+        // A pause has forgotten the placeholders of outputs that were in flight (O4).
+        if self.limits.overlaps && !is_stale {
+            request.placeholder_tokens -= 1;
+        }
+        request.note_token(visible, self.detokenize, outbox);
+        request.finish_reason(self.limits.sequence_tokens)
+    }
+
+    /// The request is over, and nothing is reserved for it any more. The caller takes it out of the active.
+    fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+        self.free_reservation(slot);
+        self.end(slot, finish, outbox);
+    }
+
+    /// The request is over; its blocks are free at once (O5).
+    pub(super) fn end(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
+        // A token in flight can end a request that waits to be resumed.
+        if self.arena[slot].stage == Stage::Running {
+            self.started -= 1;
+            self.keep_content(slot);
+            self.kv.release(slot);
+        }
+        self.kv.close(slot);
+        let request = &mut self.arena[slot];
+        request.stage = Stage::Finished;
+        outbox.finished.push(request.record(finish));
+    }
+
+    /// What was reserved for a request that has ended is free (K4).
+    fn free_reservation(&mut self, slot: SlotId) {
+        // Whoever was sure to end has no reservation since its last pass was planned.
+        let request = &self.arena[slot];
+        let was_sure = self.limits.overlaps && request.generated_tokens() >= request.max_tokens;
+        if !was_sure && self.phase(slot) == Phase::Generation {
+            self.reserved_blocks -= u64::from(self.blocks_remaining(slot));
+        }
+    }
+
+    /// Whole blocks of a request whose KV is about to go can be reused: those of all tokens but the last (K5).
+    pub(super) fn keep_content(&mut self, slot: SlotId) {
+        let request = &self.arena[slot];
+        self.kv.label(slot, request.computed_tokens.min(request.known_tokens - 1));
+    }
+
+    /// Gives the slot of a finished request back once no pass in flight mentions it.
+    pub(super) fn retire(&mut self, slot: SlotId) {
+        if self.arena[slot].flying_tokens == 0 {
+            self.arena.remove(slot);
+        }
+    }
+}
