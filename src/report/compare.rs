@@ -22,7 +22,7 @@ const NAMED_MAX: usize = 4;
 /// Why a report cannot be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CompareError {
+pub(crate) enum CompareError {
     /// The file cannot be read.
     #[error("{}: {cause}", path.display())]
     Io {
@@ -45,7 +45,7 @@ pub enum CompareError {
 ///
 /// # Errors
 /// It cannot be read, or is no report of this format.
-pub fn load(path: &Path) -> Result<Report, CompareError> {
+pub(crate) fn load(path: &Path) -> Result<Report, CompareError> {
     let path = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
     let bytes = fs::read(&path).map_err(|cause| CompareError::Io { path: path.clone(), cause })?;
     let no_report = |found: String| CompareError::NoReport { path: path.clone(), found };
@@ -61,7 +61,7 @@ pub fn load(path: &Path) -> Result<Report, CompareError> {
 
 /// Reports side by side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     schema: &'static str,
     /// What each report is called.
     reports: Vec<String>,
@@ -100,7 +100,7 @@ struct SpeedUp {
 impl Comparison {
     /// Compares reports, which have names. The first is what the others are measured by.
     #[must_use]
-    pub fn of(reports: &[(String, Report)]) -> Self {
+    pub(crate) fn of(reports: &[(String, Report)]) -> Self {
         let runs: Vec<&RunSummary> = reports.iter().map(|(_, report)| &report.run).collect();
         let mut differing_fields = Vec::new();
         for (_, report) in reports.iter().skip(1) {
@@ -123,7 +123,7 @@ impl Comparison {
     ///
     /// # Errors
     /// `out` cannot be written to.
-    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *out, self)?;
         out.write_all(b"\n")
     }
@@ -132,7 +132,7 @@ impl Comparison {
     ///
     /// # Errors
     /// `out` cannot be written to.
-    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let letters: Vec<String> = (0..self.reports.len()).map(letter).collect();
         for ((letter, name), engine) in letters.iter().zip(&self.reports).zip(&self.engines) {
             writeln!(out, "{}", wrapped(&format!("{letter}: {name} | {engine}"), WIDTH_MAX))?;

@@ -155,7 +155,7 @@ impl Trtllm {
     /// The first whole block of a prompt that is not in the cache, by its content.
     fn first_missing(&mut self, slot: SlotId) -> Option<(u32, u32)> {
         // One token more than there is, so that the last whole block counts.
-        self.kv.look_up(slot, self.arena[slot].known_tokens + 1);
+        self.kv.look_up(slot, self.arena[slot].known_tokens + 1, false);
         self.kv.missing_content()
     }
 }

@@ -103,7 +103,8 @@ impl Trtllm {
             return;
         }
         let Self { steady, arena, kv, .. } = self;
-        steady.needing_blocks(pass, arena).for_each(|member| kv.grow(member.slot, 1));
+        let members = steady.with_boundaries(pass, steady.new_slots(), arena);
+        members.for_each(|member| kv.grow(member.slot, 1));
         self.requests_touched += u64::from(needed);
     }
 }

@@ -181,7 +181,8 @@ impl Trtllm {
         let generations = std::mem::take(&mut self.scratch.generations);
         if self.kv.has_identity() {
             let mut members = std::mem::take(&mut self.lockstep.members);
-            members.extend(self.steady.needing_blocks(plan.pass, &self.arena));
+            let new_slots = self.steady.new_slots();
+            members.extend(self.steady.with_boundaries(plan.pass, new_slots, &self.arena));
             self.requests_touched += members.len() as u64;
             let mut next = members.iter().peekable();
             for &slot in &generations {

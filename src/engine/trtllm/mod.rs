@@ -39,7 +39,7 @@ use super::decode_clock::DecodeClock;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
-use super::steady::SteadySet;
+use super::steady::{SteadySet, Stride};
 use super::{Advance, Effort, Levels, Scheduler};
 use chunking::Share;
 use config::{Limits, TrtllmConfig};
@@ -113,7 +113,7 @@ impl Trtllm {
             reserved_blocks: 0,
             started: 0,
             lockstep: Lockstep::new(advance),
-            steady: SteadySet::new(limits.block_tokens),
+            steady: SteadySet::new(limits.block_tokens, Stride::TOKEN),
             scratch: Scratch::default(),
             planned_passes: 0,
             completed_passes: 0,
@@ -194,7 +194,7 @@ impl Trtllm {
     fn start(&mut self, slot: SlotId, tokens: u32) -> (u32, Entry) {
         let known_tokens = self.arena[slot].known_tokens;
         let block_tokens = self.limits.block_tokens;
-        let hit = self.kv.look_up(slot, known_tokens);
+        let hit = self.kv.look_up(slot, known_tokens, false);
         let hit_tokens = hit.blocks * block_tokens;
         self.kv.admit(slot, hit, known_tokens.div_ceil(block_tokens) - hit.blocks);
         let request = &mut self.arena[slot];
@@ -271,7 +271,7 @@ impl Scheduler for Trtllm {
     fn enqueue(&mut self, arrival: Arrival) {
         let slot = self.arena.insert(&arrival);
         let RequestSpec { id, prompt_tokens, content, output, .. } = arrival.spec;
-        self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output);
+        self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output, None);
         self.queue.push_back(slot);
         self.requests_touched += 1;
     }

@@ -74,6 +74,7 @@ impl Dut {
             output: Segment::Output(id),
             line: 0,
             turn: None,
+            drafts: None,
         };
         self.trtllm.enqueue(Arrival::new(spec, max_tokens, self.now, true));
     }

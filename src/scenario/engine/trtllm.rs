@@ -29,6 +29,7 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
         asynchronous: overlaps,
         front_end: FrontEnd::Trtllm { sequence_tokens, prompt_tokens_max },
         captured_batches: config.captured_batches(),
+        speculation: None,
         fields: EngineFields {
             sequence: if prompt_tokens_max < sequence_tokens {
                 "engine.trtllm.max_num_tokens"
@@ -39,6 +40,7 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
             pool: "engine.trtllm.kv_cache_config.max_tokens",
             keeper: "engine.trtllm.kv_cache_config.max_tokens",
             prefix_caching: "engine.trtllm.kv_cache_config.enable_block_reuse",
+            speculation: "engine.trtllm.speculative_config",
         },
     }
 }

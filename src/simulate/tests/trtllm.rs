@@ -2,6 +2,7 @@
 //! capacity policies promise.
 
 use super::*;
+use crate::engine::drafting::Acceptance;
 use crate::engine::trtllm::Trtllm;
 use crate::engine::trtllm::config::{
     AttentionDpConfig, CapacitySchedulerPolicy, ContextChunkingPolicy, KvCacheConfig,
@@ -63,6 +64,7 @@ fn case(seed: u64) -> Case<TrtllmConfig> {
     };
     let number = rng.random_range(1..45);
     Case {
+        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
         config: config.resolve().expect("drawn within the ranges"),
         requests: requests(rng, number, longest, false),
         users: one_in(rng, 4).then(|| rng.random_range(1..=number)),
