@@ -14,5 +14,6 @@ mod properties;
 mod quickstart_trace;
 mod regressions;
 mod scenarios;
+mod speculation;
 mod support;
 mod traces;
