@@ -234,6 +234,20 @@ impl Request {
         self.last_token = visible;
     }
 
+    /// `tokens` tokens of it, from 1, became visible at once, as [`Request::note_token`] has it for one.
+    pub(crate) fn note_burst(
+        &mut self,
+        tokens: u32,
+        visible: SimTime,
+        detokenize: SimDuration,
+        outbox: &mut Outbox,
+    ) {
+        self.note_token(visible, detokenize, outbox);
+        if tokens > 1 && self.counted {
+            outbox.token_gap(SimDuration::ZERO, u64::from(tokens - 1));
+        }
+    }
+
     /// Its first token became visible at `visible`, `detokenize` after its pass ended: the parts
     /// of its TTFT are complete now.
     fn note_first_token(&mut self, visible: SimTime, detokenize: SimDuration) {

@@ -116,7 +116,7 @@ impl EngineConfig {
     ) -> Box<dyn Scheduler> {
         match self {
             Self::Vllm(config) => Box::new(Vllm::new(config, None, detokenize, advance)),
-            Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
+            Self::Sglang(config) => Box::new(Sglang::new(config, None, detokenize, advance)),
         }
     }
 }

@@ -25,12 +25,13 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
     let overlaps = !config.disable_overlap_schedule;
     let (pool, context) =
         (config.max_total_tokens.expect(seen), config.context_length.expect(seen));
+    let front_end = FrontEnd::Sglang { context_tokens: config.context_tokens_served() };
     EngineFacts {
         name: if overlaps { "SGLang 0.5.23 (overlap)" } else { "SGLang 0.5.23 (no overlap)" },
         kv_tokens: pool.into(),
         prefix_caching: !config.disable_radix_cache,
         asynchronous: overlaps,
-        front_end: FrontEnd::Sglang { context_tokens: context },
+        front_end,
         captured_batches: config.captured_batches(),
         fields: EngineFields {
             sequence: if pool <= context {

@@ -160,7 +160,7 @@ fn rearrange(rng: &mut ChaCha8Rng, requests: &mut [RequestSpec], on_grid: bool) 
 
 fn run(case: &Case<Deployment>, advance: Advance) -> Run {
     let Deployment { config, on_grid } = &case.config;
-    let scheduler = Sglang::new(config, case.detokenize, advance);
+    let scheduler = Sglang::new(config, None, case.detokenize, advance);
     let server = FrontEnd::Sglang { context_tokens: config.context_length.unwrap() };
     if *on_grid {
         let provider = Fixed { prefill_ms: 9.0, decode_ms: 3.0, mixed_ms: Some(11.0) };
@@ -249,7 +249,7 @@ fn ten_times_the_output_touches_no_request_more() {
         };
         let config = config.resolve().unwrap();
         let touched = |outputs| {
-            let scheduler = Sglang::new(&config, SimDuration::ZERO, Advance::InStep);
+            let scheduler = Sglang::new(&config, None, SimDuration::ZERO, Advance::InStep);
             requests_touched(scheduler, users, outputs)
         };
         let ((short, passes), (long, passes_long)) = (touched(60), touched(600));
