@@ -80,3 +80,6 @@ impl Sglang {
         (drafts > 0).then(|| drafting.accept(slot, drafts))
     }
 }
+
+#[cfg(test)]
+mod tests;
