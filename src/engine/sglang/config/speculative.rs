@@ -298,6 +298,7 @@ mod tests {
 
     #[test]
     fn a_round_reserves_twice_what_it_may_write() {
+        use SpeculativeAlgorithm::{Eagle, Ngram};
         let speculation = |numbers, page_size, algorithm| {
             let c = resolved(|c| {
                 set(c, numbers);
@@ -309,7 +310,6 @@ mod tests {
             });
             Limits::of(&c.unwrap()).speculation.unwrap()
         };
-        use SpeculativeAlgorithm::{Eagle, Ngram};
         let reserved = |numbers, page_size, algorithm| {
             speculation(numbers, page_size, algorithm).reserved_tokens
         };
