@@ -230,7 +230,7 @@ impl PassRecord {
     }
 }
 
-/// Most drafts of a round.
+/// Drafts of a round that are told apart.
 pub(crate) const DRAFTS_MAX: u32 = 16;
 
 /// What the rounds of requests that speculate came to: in each, a request decodes once.
@@ -246,7 +246,7 @@ pub(crate) struct Rounds {
     pub(crate) accepted: u64,
     /// Tokens that came out.
     pub(crate) tokens: u64,
-    /// Rounds that accepted at least so many drafts, from 1 on.
+    /// Rounds that accepted at least so many drafts, from 1 to [`DRAFTS_MAX`].
     pub(crate) accepted_at: [u64; DRAFTS_MAX as usize],
 }
 
@@ -258,7 +258,7 @@ impl Rounds {
         self.drafts += rounds * u64::from(drafts);
         self.accepted += rounds * u64::from(accepted);
         self.tokens += rounds * u64::from(tokens);
-        for at_least in &mut self.accepted_at[..accepted as usize] {
+        for at_least in self.accepted_at.iter_mut().take(accepted as usize) {
             *at_least += rounds;
         }
     }

@@ -238,26 +238,25 @@ impl Request {
         self.last_token = visible;
     }
 
-    /// It verified `drafts` drafts in a round, of which `accepted` were accepted, and at the end of its pass, at
-    /// `visible` less `detokenize`, got that many tokens and one more, but for those past its end. Says how many it
-    /// got.
+    /// The tokens that a burst with `accepted` drafts gives it: one more, but for those past its end.
+    pub(crate) fn burst_tokens(&self, accepted: u32, model_len_max: u32) -> u32 {
+        let left = self.total_output_tokens(model_len_max).saturating_sub(self.generated_tokens());
+        // A sequence that is too long already ends with the token that shows it.
+        (accepted + 1).min(left.max(1))
+    }
+
+    /// `tokens` tokens of it, from 1, became visible at once, as [`Request::note_token`] has it for one.
     pub(crate) fn note_burst(
         &mut self,
-        accepted: u32,
-        model_len_max: u32,
+        tokens: u32,
         visible: SimTime,
         detokenize: SimDuration,
         outbox: &mut Outbox,
-    ) -> u32 {
-        let left = self.total_output_tokens(model_len_max).saturating_sub(self.generated_tokens());
-        // A sequence that is too long already ends with the token that shows it.
-        let tokens = (accepted + 1).min(left.max(1));
-        self.known_tokens += tokens;
+    ) {
         self.note_token(visible, detokenize, outbox);
         if self.counted {
             outbox.burst_tokens += u64::from(tokens - 1);
         }
-        tokens
     }
 
     /// A round of it verified `drafts` drafts, accepted `accepted` of them and gave `tokens` tokens.

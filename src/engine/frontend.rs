@@ -15,7 +15,7 @@ pub(crate) enum FrontEnd {
     /// SGLang's: it refuses prompts as long as the context. Limiting outputs, and ending what is too long for the
     /// pool, is the scheduler's business (A2, A3 of release 0.5.23).
     Sglang {
-        /// The model's context, in tokens.
+        /// The model's context, in tokens, but for what drafts need of it (V3).
         context_tokens: u32,
     },
     /// TensorRT-LLM's: as vLLM's, and it refuses prompts that no pass has room for, if they are not divided (F1, F2).

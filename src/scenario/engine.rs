@@ -142,7 +142,7 @@ impl EngineConfig {
     ) -> Box<dyn Scheduler> {
         match self {
             Self::Vllm(config) => Box::new(Vllm::new(config, drafting, detokenize, advance)),
-            Self::Sglang(config) => Box::new(Sglang::new(config, detokenize, advance)),
+            Self::Sglang(config) => Box::new(Sglang::new(config, drafting, detokenize, advance)),
             Self::Trtllm(config) => Box::new(Trtllm::new(config, detokenize, advance)),
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn replay(
     let case = &block.case;
     let arrivals =
         case.arrivals().map_err(|found| ConformError::malformed(path, block.line, found))?;
-    let scheduler = Sglang::new(config, SimDuration::ZERO, advance);
+    let scheduler = Sglang::new(config, None, SimDuration::ZERO, advance);
     let pricer = PassPricer::new(Arc::new(case.timing()), HostTime::Added(0.0));
     let engine = Engine::new(EngineId(0), Box::new(scheduler), pricer);
     let transcript = Transcript::new(case, &Limits::of(config));

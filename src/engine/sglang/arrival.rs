@@ -23,6 +23,9 @@ impl Sglang {
         } else {
             self.parts[slot.index()] = part;
         }
+        if let Some(drafting) = &mut self.drafting {
+            drafting.open(slot, arrival.spec.id, arrival.spec.drafts.clone());
+        }
         self.inbox.push(slot);
         self.requests_touched += 1;
     }
@@ -57,6 +60,8 @@ impl Sglang {
             processed_before: 0,
             outputs: 0,
             flying_samples: 0,
+            coming_tokens: 0,
+            reserved_tokens: 0,
             node: ROOT,
             cached_tokens: 0,
             put_tokens: 0,
@@ -123,6 +128,9 @@ impl Sglang {
         now: SimTime,
         outbox: &mut Outbox,
     ) {
+        if let Some(drafting) = &mut self.drafting {
+            drafting.close(slot);
+        }
         let request = &mut self.arena[slot];
         request.stage = Stage::Finished;
         outbox.turned_away.push((request.unserved(), why, now));

@@ -118,10 +118,11 @@ impl Sglang {
         slots
     }
 
-    /// Tokens with KV of a request, passes in flight included.
+    /// Tokens that a request has memory for: those with KV, passes in flight included, or its reserve (V4).
     pub(super) fn allocated(&self, slot: SlotId) -> u32 {
         let request = &self.arena[slot];
-        request.computed_tokens + self.decodes_since(request.steady_since, self.planned_decodes)
+        let in_step = self.decodes_since(request.steady_since, self.planned_decodes);
+        (request.computed_tokens + in_step).max(self.parts[slot.index()].reserved_tokens)
     }
 
     /// Output tokens of a request that are known.

@@ -2,6 +2,7 @@
 //! 0.5.23.
 
 pub(crate) mod defaults;
+pub(crate) mod speculative;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use crate::base::config::ConfigError;
 pub(crate) use crate::kv::radix::EvictionPolicy;
 
 use self::defaults::Device;
+use self::speculative::{Speculation, SpeculativeAlgorithm};
 
 /// One SGLang engine. The names are those of SGLang's server arguments; what is absent follows from the
 /// model and the accelerator as in release 0.5.23.
@@ -40,7 +42,7 @@ pub(crate) struct SglangConfig {
     /// Whether passes run without CUDA graphs, whose memory then is KV.
     pub(crate) disable_cuda_graph: bool,
     /// Requests that may run at once, at most one for two tokens of the pool. Absent: from 2048 to 4096, by how often
-    /// the pool holds the longest sequence.
+    /// the pool holds the longest sequence; 48 with speculation.
     pub(crate) max_running_requests: Option<u32>,
     /// Requests that may wait; more are turned away. Absent: no limit.
     pub(crate) max_queued_requests: Option<u32>,
@@ -75,6 +77,16 @@ pub(crate) struct SglangConfig {
     pub(crate) disable_priority_preemption: bool,
     /// Who loses its KV first when the pool is full.
     pub(crate) retraction_policy: RetractionPolicy,
+    /// Speculative decoding: where drafts come from. Absent: none, and what follows means nothing.
+    pub(crate) speculative_algorithm: Option<SpeculativeAlgorithm>,
+    /// Drafts one behind the other. Absent: by the algorithm, as the next two.
+    pub(crate) speculative_num_steps: Option<u32>,
+    /// Branches of every draft: 1 is a chain. With n-grams it follows from `speculative_ngram_max_bfs_breadth`.
+    pub(crate) speculative_eagle_topk: Option<u32>,
+    /// Tokens that a round verifies for a request, the one before the drafts included.
+    pub(crate) speculative_num_draft_tokens: Option<u32>,
+    /// Most branches of n-grams.
+    pub(crate) speculative_ngram_max_bfs_breadth: u32,
 }
 
 /// The order of the queue.
@@ -133,6 +145,11 @@ impl Default for SglangConfig {
             priority_scheduling_preemption_threshold: 10,
             disable_priority_preemption: false,
             retraction_policy: RetractionPolicy::Length,
+            speculative_algorithm: None,
+            speculative_num_steps: None,
+            speculative_eagle_topk: None,
+            speculative_num_draft_tokens: None,
+            speculative_ngram_max_bfs_breadth: 10,
         }
     }
 }
@@ -160,6 +177,7 @@ impl SglangConfig {
     pub(crate) fn resolve(&self) -> Result<Self, ConfigError> {
         self.check_ranges()?;
         let mut resolved = self.clone();
+        resolved.fill_speculative()?;
         resolved.fill_chunk_and_graphs(None);
         let pool = self.max_total_tokens.unwrap_or(POOL_TOKENS_WITHOUT_MODEL);
         let pool = pool - pool % self.page_size;
@@ -173,9 +191,13 @@ impl SglangConfig {
         resolved.max_total_tokens = Some(pool);
         let context = self.context_length.unwrap_or(pool);
         resolved.context_length = Some(context);
-        // C2.
-        let by_default = (f64::from(pool) / f64::from(context) * 512.0) as u32;
-        let running_max = self.max_running_requests.unwrap_or(by_default.clamp(2048, 4096));
+        // C2, V2.
+        let by_pool = (f64::from(pool) / f64::from(context) * 512.0) as u32;
+        let by_default = match self.speculative_algorithm {
+            Some(_) => speculative::RUNNING_MAX,
+            None => by_pool.clamp(2048, 4096),
+        };
+        let running_max = self.max_running_requests.unwrap_or(by_default);
         resolved.max_running_requests = Some(running_max.min(pool / 2));
         resolved.check_engine_start()?;
         Ok(resolved)
@@ -223,7 +245,9 @@ impl SglangConfig {
         }
         let seen = "a resolved configuration has every value";
         let largest = self.cuda_graph_max_bs_decode.expect(seen);
-        defaults::captured_decode_batches(largest, self.max_running_requests.expect(seen))
+        let speculates = self.speculative_algorithm.is_some();
+        let running_max = self.max_running_requests.expect(seen);
+        defaults::captured_decode_batches(largest, running_max, speculates)
     }
 
     /// # Errors
@@ -269,7 +293,7 @@ impl SglangConfig {
             let path = "priority_scheduling_preemption_threshold";
             return Err(ConfigError::new(path, threshold, accepted));
         }
-        Ok(())
+        self.check_speculative_ranges()
     }
 
     /// What SGLang refuses at start. Only for a configuration without absent values.
@@ -336,6 +360,8 @@ pub(crate) struct Limits {
     pub(crate) preemption_threshold: i32,
     /// Whether retraction looks at priorities.
     pub(crate) retracts_by_priority: bool,
+    /// Speculative decoding, if there is any.
+    pub(crate) speculation: Option<Speculation>,
 }
 
 impl Limits {
@@ -383,6 +409,7 @@ impl Limits {
                 && matches!(policy, SchedulePolicy::Fcfs | SchedulePolicy::Lof),
             preemption_threshold: config.priority_scheduling_preemption_threshold,
             retracts_by_priority: config.retraction_policy == RetractionPolicy::Priority,
+            speculation: Speculation::of(config),
         }
     }
 }

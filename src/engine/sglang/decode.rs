@@ -21,7 +21,7 @@ impl Sglang {
         plan: &mut PassPlan,
         outbox: &mut Outbox,
     ) -> bool {
-        if self.batch_len() == 0 || self.has_only_prefills() {
+        if self.batch_len() == 0 || (self.drafting.is_none() && self.has_only_prefills()) {
             return false;
         }
         let before = self.batch_len();
@@ -62,9 +62,12 @@ impl Sglang {
         self.new_token_ratio = (self.new_token_ratio - decay).max(minimum);
     }
 
-    /// Whether the running batch has room for a token each (D2). Evicts for it.
+    /// Whether the running batch has room for a token each, or a round (D2, V5). Evicts for it.
     pub(super) fn decode_fits(&mut self) -> bool {
-        let needed = u64::from(self.pages_needed()) * u64::from(self.limits.page_tokens);
+        let needed = match self.limits.speculation {
+            Some(speculation) => self.tokens_missing(speculation),
+            None => u64::from(self.pages_needed()) * u64::from(self.limits.page_tokens),
+        };
         self.memory.make_room(needed);
         u64::from(self.memory.available_tokens()) >= needed
     }
@@ -79,8 +82,13 @@ impl Sglang {
         self.running.iter().filter(|&&slot| is_full(slot)).count() as u32
     }
 
-    /// Gives everybody who runs a token; there is room for it (M4).
+    /// Gives everybody who runs a token, or a round; there is room for it (M4, V5).
     pub(super) fn decode_all(&mut self, plan: &mut PassPlan) {
+        if let Some(speculation) = self.limits.speculation {
+            self.reserve_rounds(speculation);
+            self.plan_rounds(speculation, plan);
+            return;
+        }
         self.take_pages();
         if self.steady.size > 0 {
             self.steady.decode(plan, self.planned_decodes, &self.arena);
@@ -127,7 +135,8 @@ impl Sglang {
         if !self.decode_fits()
             && let Some(slot) = self.running.pop()
         {
-            // The clipped limits leave a request alone enough (A2), unless somebody else holds memory.
+            // The clipped limits leave a request alone enough (A2), unless somebody else holds memory or it needs
+            // more for its drafts (V5).
             self.lose_memory(slot, 0);
             self.turn_away(slot, Rejection::PromptTooLong, now, outbox);
         }
@@ -148,11 +157,14 @@ impl Sglang {
 
     /// A request loses its KV, of which nothing is kept; room is made for those `left` in the batch (D6).
     pub(super) fn lose_memory(&mut self, slot: SlotId, left: u32) {
+        let allocated = self.allocated(slot);
         let request = &mut self.arena[slot];
         let part = &mut self.parts[slot.index()];
-        self.memory.drop_all(part, request.computed_tokens);
+        self.memory.drop_all(part, allocated);
         self.memory.make_room(u64::from(RETRACTION_STEPS * left));
-        // A token in flight is lost (O5).
+        part.reserved_tokens = 0;
+        // What is in flight is lost (O5).
+        part.coming_tokens = 0;
         request.recompute_tokens =
             request.recompute_tokens.max(part.length(part.outputs).min(request.computed_tokens));
         request.computed_tokens = 0;

@@ -10,9 +10,11 @@
 //!    is worth more may take the place of others ([`displace`]).
 //! 4. [`decode`]: nobody was admitted, so everybody decodes; if the pool is full, some lose their KV.
 //!
-//! Later [`results`] takes in what the pass produced. [`memory`] is the pool and its radix cache.
+//! Later [`results`] takes in what the pass produced. [`memory`] is the pool and its radix cache;
+//! [`speculative`] is what a decode is with drafts.
 //!
-//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
+//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and how many drafts are accepted
+//! (see `engine::drafting`).
 
 mod adder;
 mod arrival;
@@ -28,6 +30,7 @@ mod part;
 mod policy;
 mod reserved;
 mod results;
+mod speculative;
 
 use std::collections::VecDeque;
 
@@ -38,6 +41,7 @@ use crate::timing::work::DecodeWork;
 
 use super::arena::{Arena, Arrival};
 use super::decode_clock::DecodeClock;
+use super::drafting::Drafting;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{PassPlan, PassSpan};
@@ -59,6 +63,10 @@ pub(crate) struct Sglang {
     /// By slot.
     parts: Vec<Part>,
     memory: Memory,
+    /// What becomes of drafts; absent without speculation.
+    drafting: Option<Drafting>,
+    /// With speculation, tokens that the decodes of passes in flight bring, in the order of their rows.
+    bursts: VecDeque<u32>,
     /// Requests that have arrived since the last call.
     inbox: Vec<SlotId>,
     queue: VecDeque<SlotId>,
@@ -107,15 +115,26 @@ pub(crate) struct Sglang {
 
 impl Sglang {
     /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize`
-    /// after its pass ends. `advance` chooses how passes are computed, not what comes out.
-    pub(crate) fn new(config: &SglangConfig, detokenize: SimDuration, advance: Advance) -> Self {
+    /// after its pass ends. `advance` chooses how passes are computed, not what comes out. `drafting` says what
+    /// becomes of drafts, if there is speculation.
+    pub(crate) fn new(
+        config: &SglangConfig,
+        drafting: Option<Drafting>,
+        detokenize: SimDuration,
+        advance: Advance,
+    ) -> Self {
         let limits = Limits::of(config);
+        assert_eq!(drafting.is_some(), limits.speculation.is_some());
+        // Rounds bring different numbers of tokens: nobody decodes in step.
+        let advance = if drafting.is_some() { Advance::OneByOne } else { advance };
         Self {
             limits,
             detokenize,
             arena: Arena::default(),
             parts: Vec::new(),
             memory: Memory::new(&limits),
+            drafting,
+            bursts: VecDeque::new(),
             inbox: Vec::new(),
             queue: VecDeque::new(),
             entries: 0,
@@ -152,7 +171,7 @@ impl Sglang {
             let request = &mut self.arena[row.slot];
             request.flying_tokens += 1;
             request.last_pass = plan.pass;
-            plan.has_new_work |= request.computed_tokens > request.recompute_tokens;
+            plan.has_new_work |= row.computed_before + row.tokens > request.recompute_tokens;
             self.parts[row.slot.index()].flying_samples += u32::from(!row.is_chunk);
         }
         for i in 0..plan.rows.len() {

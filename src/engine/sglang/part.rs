@@ -34,6 +34,10 @@ pub(super) struct Part {
     pub(super) outputs: u32,
     /// Passes in flight that bring it a token, but for those in which it decodes in step.
     pub(super) flying_samples: u32,
+    /// Tokens of output KV that passes in flight bring, with speculation: the device knows them already.
+    pub(super) coming_tokens: u32,
+    /// With speculation, tokens that it has had memory for since its first round, in whole pages (V4).
+    pub(super) reserved_tokens: u32,
     /// The node of the cache that it holds (R3).
     pub(super) node: u32,
     /// Tokens of its sequence whose KV is the cache's.

@@ -1,4 +1,4 @@
-//! Taking in what a pass produced (F1 to F5).
+//! Taking in what a pass produced (F1 to F5, V7, V8).
 
 use super::Sglang;
 use crate::base::ids::SlotId;
@@ -12,6 +12,7 @@ impl Sglang {
     /// Handles one row of a completed pass.
     pub(super) fn complete_row(&mut self, row: &mut Row, span: PassSpan, outbox: &mut Outbox) {
         let slot = row.slot;
+        let coming = if row.is_decode { self.bursts.pop_front() } else { None };
         let request = &mut self.arena[slot];
         self.requests_touched += 1;
         request.flying_tokens -= 1;
@@ -28,9 +29,18 @@ impl Sglang {
         let visible = span.end + self.detokenize;
         let part = &mut self.parts[slot.index()];
         part.flying_samples -= 1;
-        part.outputs += 1;
-        row.emitted_tokens = 1;
-        request.note_token(visible, self.detokenize, outbox);
+        if let Some(tokens) = coming {
+            part.coming_tokens -= tokens;
+            request.computed_tokens += tokens;
+        }
+        // What a burst brings past the end is thrown away (V8).
+        row.emitted_tokens = coming.unwrap_or(1).min(part.total_outputs() - part.outputs);
+        part.outputs += row.emitted_tokens;
+        request.note_burst(row.emitted_tokens, visible, self.detokenize, outbox);
+        if let Some(tokens) = coming {
+            let drafts = if row.is_padding { 0 } else { row.drafts };
+            request.note_round(drafts, tokens - 1, row.emitted_tokens, outbox);
+        }
         if part.outputs >= part.total_outputs() {
             row.finished = true;
             self.leave_as_ended(slot);
@@ -44,10 +54,14 @@ impl Sglang {
 
     /// The request is over; what it computed goes into the cache, and the rest is free (F5).
     pub(super) fn finish(&mut self, slot: SlotId, now: SimTime, outbox: &mut Outbox) {
+        if let Some(drafting) = &mut self.drafting {
+            drafting.close(slot);
+        }
+        let allocated = self.allocated(slot);
         let request = &mut self.arena[slot];
         let part = &mut self.parts[slot.index()];
         let kept = request.computed_tokens.min(part.length(part.outputs));
-        self.memory.end(part, request.computed_tokens, kept, request.priority);
+        self.memory.end(part, allocated, kept, request.priority);
         self.rows_held -= 1;
         if part.is_refused {
             self.turn_away(slot, Rejection::PromptTooLong, now, outbox);

@@ -108,8 +108,9 @@ impl Vllm {
             request.placeholder_tokens -= tokens;
         }
         let model_len_max = self.limits.model_len_max;
-        row.emitted_tokens =
-            request.note_burst(tokens - 1, model_len_max, visible, self.detokenize, outbox);
+        row.emitted_tokens = request.burst_tokens(tokens - 1, model_len_max);
+        request.known_tokens += row.emitted_tokens;
+        request.note_burst(row.emitted_tokens, visible, self.detokenize, outbox);
         if self.drafting.is_some() && row.is_decode {
             let drafts = if row.is_padding { 0 } else { row.drafts };
             request.note_round(drafts, tokens - 1, row.emitted_tokens, outbox);

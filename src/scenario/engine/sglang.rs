@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::{Deployed, EngineFacts, bad_log, logged_tokens};
+use super::{Deployed, EngineFacts, SpeculationFacts, bad_log, logged_tokens};
 use crate::base::config::ConfigError;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::sglang::config::defaults::Device;
-use crate::engine::sglang::config::{CONTEXT_MIN, SglangConfig, TOKENS_MAX};
+use crate::engine::sglang::config::speculative::SpeculativeAlgorithm;
+use crate::engine::sglang::config::{CONTEXT_MIN, Limits, SglangConfig, TOKENS_MAX};
 use crate::model::accelerator::Accelerator;
 use crate::model::memory::sglang::StaticMemory;
 use crate::model::parallel::Parallel;
@@ -25,14 +26,20 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
     let overlaps = !config.disable_overlap_schedule;
     let (pool, context) =
         (config.max_total_tokens.expect(seen), config.context_length.expect(seen));
+    let front_end = FrontEnd::Sglang { context_tokens: config.context_tokens_served() };
     EngineFacts {
         name: if overlaps { "SGLang 0.5.23 (overlap)" } else { "SGLang 0.5.23 (no overlap)" },
         kv_tokens: pool.into(),
         prefix_caching: !config.disable_radix_cache,
         asynchronous: overlaps,
-        front_end: FrontEnd::Sglang { context_tokens: context },
+        front_end,
         captured_batches: config.captured_batches(),
-        speculation: None,
+        speculation: Limits::of(config).speculation.map(|speculation| SpeculationFacts {
+            method: config.speculative_algorithm.map_or("", SpeculativeAlgorithm::name),
+            drafts: speculation.accepted_max,
+            looks_up: speculation.looks_up,
+            field: "engine.sglang.speculative_algorithm",
+        }),
         fields: EngineFields {
             sequence: if pool <= context {
                 "engine.sglang.max_total_tokens"

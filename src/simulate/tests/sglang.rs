@@ -1,11 +1,13 @@
 //! SGLang's scheduler in both ways: all its settings are drawn, under loads that fill its pool.
 
 use super::*;
-use crate::engine::drafting::Acceptance;
+use crate::engine::drafting::{Acceptance, Drafting};
 use crate::engine::sglang::Sglang;
+use crate::engine::sglang::config::speculative::SpeculativeAlgorithm;
 use crate::engine::sglang::config::{
-    EvictionPolicy, RetractionPolicy, SchedulePolicy, SglangConfig,
+    EvictionPolicy, Limits, RetractionPolicy, SchedulePolicy, SglangConfig,
 };
+use crate::workload::request::RecordedDrafts;
 
 /// Cases that the test runs.
 const CASES: u64 = 1500;
@@ -56,7 +58,7 @@ fn case(seed: u64) -> Case<Deployment> {
             + page_size * rng.random_range(0..5)
     };
     let config = config(rng, page_size, pool.max(16).max(2 * page_size));
-    let config = SglangConfig { context_length: (!is_wide).then_some(longest), ..config };
+    let mut config = SglangConfig { context_length: (!is_wide).then_some(longest), ..config };
     let number = match (is_wide, one_in(rng, 40)) {
         (true, _) => rng.random_range(1..8),
         // More than some policies look at (P3).
@@ -68,14 +70,42 @@ fn case(seed: u64) -> Case<Deployment> {
     let mut requests = requests(rng, number, longest, bypassed);
     restate(rng, &mut requests, is_wide);
     rearrange(rng, &mut requests, on_grid);
-    Case {
-        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
-        config: Deployment { config: config.resolve().expect("drawn within the ranges"), on_grid },
-        requests,
-        users: one_in(rng, 4).then(|| rng.random_range(1..=number)),
-        bypassed,
-        detokenize: SimDuration::from_ns(if one_in(rng, 3) { 700_000 } else { 0 }),
-        warmup: if one_in(rng, 2) { rng.random_range(0..10) } else { 0 },
+    let users = one_in(rng, 4).then(|| rng.random_range(1..=number));
+    let detokenize = SimDuration::from_ns(if one_in(rng, 3) { 700_000 } else { 0 });
+    let warmup = if one_in(rng, 2) { rng.random_range(0..10) } else { 0 };
+    if one_in(rng, 4) {
+        speculate(rng, &mut config, &mut requests);
+    }
+    let config = config.resolve().expect("drawn within the ranges");
+    let config = Deployment { config, on_grid };
+    let acceptance = Acceptance { at_least: Vec::new(), none_found: 0.0 };
+    Case { acceptance, config, requests, users, bypassed, detokenize, warmup }
+}
+
+/// Drafts of every kind, of which some requests say themselves how many are accepted and found.
+fn speculate(rng: &mut ChaCha8Rng, config: &mut SglangConfig, requests: &mut [RequestSpec]) {
+    use SpeculativeAlgorithm::{Eagle, Eagle3, Nextn, Ngram, Standalone};
+    let algorithm = pick(rng, &[Eagle, Eagle3, Nextn, Standalone, Ngram]);
+    config.speculative_algorithm = Some(algorithm);
+    if algorithm == Ngram {
+        config.speculative_ngram_max_bfs_breadth = pick(rng, &[1, 3, 10]);
+        config.speculative_num_draft_tokens = one_in(rng, 2).then(|| rng.random_range(2..16));
+    } else if !one_in(rng, 3) {
+        // A tree has a root, and a node for each step at least.
+        let (steps, branches) = (rng.random_range(1..8), pick(rng, &[1, 1, 2, 4]));
+        config.speculative_num_steps = Some(steps);
+        config.speculative_eagle_topk = Some(branches);
+        config.speculative_num_draft_tokens = Some(rng.random_range(2..=1 + steps));
+    }
+    for request in requests {
+        if one_in(rng, 3) {
+            continue;
+        }
+        let rounds = rng.random_range(1..6);
+        let accepted = (0..rounds).map(|_| rng.random_range(0..6)).collect();
+        let searches = rng.random_range(0..4);
+        let found = (0..searches).map(|_| rng.random_range(0..12)).collect();
+        request.drafts = Some(Box::new(RecordedDrafts { accepted, found }));
     }
 }
 
@@ -162,7 +192,11 @@ fn rearrange(rng: &mut ChaCha8Rng, requests: &mut [RequestSpec], on_grid: bool) 
 
 fn run(case: &Case<Deployment>, advance: Advance) -> Run {
     let Deployment { config, on_grid } = &case.config;
-    let scheduler = Sglang::new(config, case.detokenize, advance);
+    let drafting = config.speculative_algorithm.map(|_| {
+        let at_least = vec![0.8, 0.6, 0.5, 0.2];
+        Drafting::new(Arc::new(Acceptance { at_least, none_found: 0.3 }), 1, EngineId(0))
+    });
+    let scheduler = Sglang::new(config, drafting, case.detokenize, advance);
     let server = FrontEnd::Sglang { context_tokens: config.context_length.unwrap() };
     if *on_grid {
         let provider = Fixed { prefill_ms: 9.0, decode_ms: 3.0, mixed_ms: Some(11.0) };
@@ -173,7 +207,7 @@ fn run(case: &Case<Deployment>, advance: Advance) -> Run {
 }
 
 /// Nobody holds anything once everybody has gone; until then the pool is at least what is free and
-/// cached. What the front end and the engine say adds up.
+/// cached. What the front end and the engine say adds up, and who has finished got all its output tokens.
 fn check_end(case: &Case<Deployment>, run: &Run) {
     let Run { ending, seen, engine } = run;
     let pool = case.config.config.max_total_tokens.unwrap();
@@ -186,6 +220,21 @@ fn check_end(case: &Case<Deployment>, run: &Run) {
         assert!(unheld + standing.protected_tokens <= pool);
     }
     seen.finished.iter().for_each(RequestRecord::check);
+    let limits = Limits::of(&case.config.config);
+    for record in &seen.finished {
+        let spec = &case.requests[record.id.0 as usize];
+        let limit = limits.clipped_output(spec.prompt_tokens, spec.max_tokens).max(1);
+        let stops = spec.output_tokens < spec.max_tokens;
+        let total = if stops { limit.min(spec.output_tokens) } else { limit };
+        assert_eq!(record.output_tokens, total, "{record:?}");
+    }
+    if ending.unfinished.is_empty() {
+        assert_eq!(seen.finished.len() + seen.rejected.len(), case.requests.len());
+        let all_finished = seen.rejected.is_empty() && case.warmup == 0;
+        let gaps: u64 = seen.token_gaps.values().sum();
+        let outputs = seen.finished.iter().map(|record| u64::from(record.output_tokens - 1));
+        assert!(!all_finished || gaps == outputs.sum::<u64>());
+    }
     let told = (seen.finished.len() as u64, seen.rejected.len() as u64);
     assert_eq!((ending.completed, ending.rejected), told);
     let passes: u64 = seen.passes.iter().map(|pass| pass.passes).sum();
@@ -197,16 +246,25 @@ fn passes_in_step_are_those_request_by_request() {
     let (mut retracted, mut preempted, mut cached, mut unfinished) = (0, 0, 0, 0);
     let (mut too_long, mut turned_away, mut mixed, mut long) = (0, 0, 0, 0);
     let (mut touched, mut touched_in_step) = (0, 0);
+    let (mut speculating, mut lost_speculating, mut verified) = (0, 0, 0);
     for seed in 0..CASES {
         let case = case(seed);
         let runs = run_both_ways(seed, &case, run);
         check_end(&case, &runs[0]);
         let [stepwise, in_step] = runs;
-        touched += stepwise.engine.effort().requests_touched;
-        touched_in_step += in_step.engine.effort().requests_touched;
+        let speculates = case.config.config.speculative_algorithm.is_some();
+        if !speculates {
+            touched += stepwise.engine.effort().requests_touched;
+            touched_in_step += in_step.engine.effort().requests_touched;
+        }
         let Run { ending, seen, .. } = stepwise;
         let lost = seen.finished.iter().filter(|record| record.preemptions > 0).count();
-        if case.config.config.enable_priority_scheduling {
+        if speculates {
+            speculating += seen.finished.len();
+            lost_speculating += lost;
+            let rounds = |pass: &&PassRecord| pass.decode_tokens > pass.decode_requests;
+            verified += seen.passes.iter().filter(rounds).count();
+        } else if case.config.config.enable_priority_scheduling {
             preempted += lost;
         } else {
             retracted += lost;
@@ -231,6 +289,9 @@ fn passes_in_step_are_those_request_by_request() {
         ("too long", too_long),
         ("turned away", turned_away),
         ("prefilled while others decoded", mixed),
+        ("finished with drafts", speculating),
+        ("retracted or preempted with drafts", lost_speculating),
+        ("passes with drafts", verified),
     ]);
     assert!(long > 10, "{long} requests were longer than is expected of anybody");
     // Under so much pressure sets dissolve often; still these are two ways.
@@ -251,12 +312,37 @@ fn ten_times_the_output_touches_no_request_more() {
         };
         let config = config.resolve().unwrap();
         let touched = |outputs| {
-            let scheduler = Sglang::new(&config, SimDuration::ZERO, Advance::InStep);
+            let scheduler = Sglang::new(&config, None, SimDuration::ZERO, Advance::InStep);
             requests_touched(scheduler, users, outputs)
         };
         let ((short, passes), (long, passes_long)) = (touched(60), touched(600));
         // 256 requests in 64 seats are 4 rounds.
         assert!(passes_long > 4 * 590 && passes < 4 * 70, "{passes} and {passes_long} passes");
         assert_eq!(short, long, "{page_size}, {disable_overlap_schedule}, {users:?}");
+    }
+}
+
+/// 1 + 10 * w outputs are 10 rounds that accept everything.
+#[test]
+fn longer_bursts_touch_no_request_more() {
+    for disable_overlap_schedule in [false, true] {
+        let touched = |steps: u32| {
+            let config = SglangConfig {
+                disable_overlap_schedule,
+                max_total_tokens: Some(400_000),
+                max_running_requests: Some(64),
+                speculative_algorithm: Some(SpeculativeAlgorithm::Eagle),
+                speculative_num_steps: Some(steps),
+                speculative_eagle_topk: Some(1),
+                ..SglangConfig::default()
+            };
+            let config = config.resolve().unwrap();
+            let acceptance = Acceptance { at_least: vec![1.0; steps as usize], none_found: 0.0 };
+            let drafting = Drafting::new(Arc::new(acceptance), 0, EngineId(0));
+            let scheduler =
+                Sglang::new(&config, Some(drafting), SimDuration::ZERO, Advance::InStep);
+            requests_touched(scheduler, Some(64), 1 + 10 * (steps + 1))
+        };
+        assert_eq!(touched(1), touched(15), "{disable_overlap_schedule}");
     }
 }

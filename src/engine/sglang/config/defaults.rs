@@ -98,12 +98,24 @@ fn captured_prefill_sizes(tokens: u32) -> u32 {
 
 /// The decode batches that graphs are captured for, ascending: 1, 2, 4, 8, 12, every eighth from 16 up to 256, every
 /// sixteenth up to 512, every 32nd from there; the largest wanted, `graph_batch`, in any case; none larger than the
-/// requests that can run, which is the last one then.
-pub(super) fn captured_decode_batches(graph_batch: u32, running_max: u32) -> Vec<u32> {
-    let ladder = [1, 2, 4, 8, 12].into_iter().chain((16..=256).step_by(8));
-    let ladder = ladder.chain((272..512).step_by(16)).chain((512..=graph_batch).step_by(32));
+/// requests that can run, which is the last one then. With speculation they lie closer: 1 apart up to 8, then 2 up to
+/// 32, 4 from 40 up to 64, 8 up to 256, and 16 from there.
+pub(super) fn captured_decode_batches(
+    graph_batch: u32,
+    running_max: u32,
+    speculates: bool,
+) -> Vec<u32> {
     let largest = graph_batch.min(running_max);
-    let mut sizes: Vec<u32> = ladder.take_while(|&size| size < largest).collect();
+    let below_largest = |&size: &u32| size < largest;
+    let mut sizes: Vec<u32> = if speculates {
+        let ladder = (1..=8).chain((10..=32).step_by(2)).chain((40..=64).step_by(4));
+        let ladder = ladder.chain((72..=256).step_by(8)).chain((272..=graph_batch).step_by(16));
+        ladder.take_while(below_largest).collect()
+    } else {
+        let ladder = [1, 2, 4, 8, 12].into_iter().chain((16..=256).step_by(8));
+        let ladder = ladder.chain((272..512).step_by(16)).chain((512..=graph_batch).step_by(32));
+        ladder.take_while(below_largest).collect()
+    };
     sizes.push(largest);
     sizes
 }
@@ -206,14 +218,21 @@ mod tests {
         for (batch, number) in
             [(8, 4), (24, 7), (32, 8), (160, 24), (256, 36), (512, 52), (2048, 100)]
         {
-            let sizes = captured_decode_batches(batch, 4096);
+            let sizes = captured_decode_batches(batch, 4096, false);
             assert_eq!((sizes.len(), sizes.last()), (number, Some(&batch)));
             assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]), "{sizes:?}");
         }
-        assert_eq!(captured_decode_batches(512, 4096)[34..38], [248, 256, 272, 288]);
+        assert_eq!(captured_decode_batches(512, 4096, false)[34..38], [248, 256, 272, 288]);
         // What is no step of the ladder is there all the same, and nothing that cannot run.
-        assert_eq!(captured_decode_batches(10, 4096), [1, 2, 4, 8, 10]);
-        assert_eq!(captured_decode_batches(256, 2), [1, 2]);
-        assert_eq!(captured_decode_batches(256, 1), [1]);
+        assert_eq!(captured_decode_batches(10, 4096, false), [1, 2, 4, 8, 10]);
+        assert_eq!(captured_decode_batches(256, 2, false), [1, 2]);
+        assert_eq!(captured_decode_batches(256, 1, false), [1]);
+        // 8 up to 8, 12 more up to 32, 7 up to 64, 24 up to 256, 16 up to 512.
+        for (batch, number) in [(8, 8), (32, 20), (64, 27), (256, 51), (512, 67)] {
+            let sizes = captured_decode_batches(batch, 4096, true);
+            assert_eq!((sizes.len(), sizes.last()), (number, Some(&batch)));
+            assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]), "{sizes:?}");
+        }
+        assert_eq!(captured_decode_batches(160, 48, true)[18..], [30, 32, 40, 44, 48]);
     }
 }
