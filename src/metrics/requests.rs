@@ -339,7 +339,7 @@ mod tests {
             "7,8,1,completed,,true,-1,chat,1000.000001,100,16,4,1010.000001,1030.500001,1060.500001,\
              10.0,30.5,10.0,60.5,2,,,,length,0.0,10.0,20.0,0.0,0.5,0.0"
         );
-        let nothing = ",".repeat(17);
+        let nothing = ",".repeat(20);
         assert_eq!(lines[2], format!("3,,,rejected,prompt_too_long,false,0,,2.5,9000{nothing}"));
         assert_eq!(lines[3], format!("3,,0,unfinished,,true,0,,2.5,9000{nothing}"));
         assert_eq!(lines.len(), 4);

@@ -292,6 +292,9 @@ impl Observer for Seen {
         for &(gap, count) in &outbox.token_gaps {
             *self.token_gaps.entry(gap).or_default() += count;
         }
+        if outbox.burst_tokens > 0 {
+            *self.token_gaps.entry(SimDuration::ZERO).or_default() += outbox.burst_tokens;
+        }
         super::take_down(&mut self.metrics, outbox);
         Ok(())
     }
