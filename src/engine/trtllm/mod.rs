@@ -292,6 +292,14 @@ impl Trtllm {
     }
 }
 
+impl Trtllm {
+    /// Whether as many blocks are reserved as those who decode may need; of those in step nobody knows one by one.
+    fn keeps_reservations(&self) -> bool {
+        let reserved = self.active.iter().map(|&slot| self.reservation(slot));
+        self.steady.size > 0 || reserved.sum::<u64>() == self.reserved_blocks
+    }
+}
+
 impl Scheduler for Trtllm {
     fn enqueue(&mut self, arrival: Arrival) {
         let slot = self.arena.insert(&arrival);
@@ -319,6 +327,7 @@ impl Scheduler for Trtllm {
                 <= u64::from(self.limits.pass_tokens),
             "a pass keeps its token budget"
         );
+        debug_assert!(self.keeps_reservations(), "what is reserved is what is needed");
     }
 
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox) {
