@@ -30,10 +30,10 @@ impl Trtllm {
             return;
         }
         let prompt_tokens = request.known_tokens;
-        let reserved = self.reservation(slot);
+        let before = self.reservation(slot);
         let finish = self.take_burst(row, is_stale, span, outbox);
-        let reserves = if finish.is_some() { 0 } else { self.reservation(slot) };
-        self.reserved_blocks = self.reserved_blocks + reserves - reserved;
+        let after = if finish.is_some() { 0 } else { self.reservation(slot) };
+        self.reserved_blocks = self.reserved_blocks + after - before;
         if let Some(finish) = finish {
             row.finished = true;
             self.end(slot, finish, outbox);

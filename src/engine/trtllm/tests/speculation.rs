@@ -4,13 +4,13 @@ use super::*;
 use crate::base::record::Finish;
 use crate::engine::trtllm::speculative::{DecodingType, SpeculativeConfig};
 
-const fn drafts(decoding_type: DecodingType, drafts: u32) -> Option<SpeculativeConfig> {
-    Some(SpeculativeConfig {
+const fn drafts(decoding_type: DecodingType, drafts: u32) -> SpeculativeConfig {
+    SpeculativeConfig {
         decoding_type,
         max_draft_len: Some(drafts),
         num_nextn_predict_layers: None,
         eagle3_one_model: true,
-    })
+    }
 }
 
 /// Of the drafts of each round so many are accepted.
@@ -43,7 +43,7 @@ fn rejected_drafts_leave_the_schedule_as_it_is() {
                 .for_each(|(&(prompt, output), id)| dut.arrive(id, prompt, output));
             dut
         };
-        let (mut plain, mut rounds) = (dut(None), dut(drafts(decoding_type, 3)));
+        let (mut plain, mut rounds) = (dut(None), dut(Some(drafts(decoding_type, 3))));
         loop {
             let pass = plain.pass();
             assert_eq!(rounds.pass(), pass);
@@ -70,7 +70,7 @@ fn accepted_drafts_divide_the_rounds() {
     ] {
         let mut dut = Dut::accepting(accepted(3), |c| {
             c.disable_overlap_scheduler = !overlaps;
-            c.speculative_config = drafts(DecodingType::Eagle3, 3);
+            c.speculative_config = Some(drafts(DecodingType::Eagle3, 3));
         });
         dut.arrive(0, 5, 13);
         dut.expect(passes);
@@ -91,7 +91,7 @@ fn a_burst_ends_with_its_request() {
     ] {
         let mut dut = Dut::accepting(accepted(3), |c| {
             c.max_seq_len = Some(sequence);
-            c.speculative_config = drafts(DecodingType::DraftTarget, 3);
+            c.speculative_config = Some(drafts(DecodingType::DraftTarget, 3));
         });
         dut.arrive_as(0, Content::Private, 5, output, limit);
         dut.run_out();
@@ -110,7 +110,7 @@ fn a_round_takes_its_drafts_from_the_pass() {
         let acceptance = Acceptance { at_least: Vec::new(), none_found };
         let mut dut = Dut::accepting(acceptance, |c| {
             c.max_num_tokens = 12;
-            c.speculative_config = drafts(decoding_type, 3);
+            c.speculative_config = Some(drafts(decoding_type, 3));
         });
         (0..4).for_each(|id| dut.arrive(id, 3, 3));
         dut.expect(&["P 0[0..3] 1[0..3] 2[0..3] 3[0..3]", "D 0 1 2"]);
@@ -124,7 +124,7 @@ fn a_round_takes_its_drafts_from_the_pass() {
 fn rejected_drafts_give_their_blocks_back() {
     let mut dut = Dut::accepting(accepted(0), |c| {
         c.kv_cache_config.max_tokens = Some(24);
-        c.speculative_config = drafts(DecodingType::DraftTarget, 7);
+        c.speculative_config = Some(drafts(DecodingType::DraftTarget, 7));
     });
     dut.arrive(0, 7, 10);
     // 17 tokens are 3 blocks: it holds one, the others are reserved (K4).
@@ -148,7 +148,7 @@ fn heads_in_the_model_hold_kv_for_their_drafts() {
     for (decoding_type, free) in [(DecodingType::Eagle3, 1), (DecodingType::DraftTarget, 2)] {
         let mut dut = Dut::accepting(accepted(7), |c| {
             c.kv_cache_config.max_tokens = Some(24);
-            c.speculative_config = drafts(decoding_type, 7);
+            c.speculative_config = Some(drafts(decoding_type, 7));
         });
         dut.arrive(0, 7, 10);
         // 7 + 6 tokens are 2 blocks (S3).
@@ -169,7 +169,7 @@ fn rounds_are_guaranteed_to_go_on() {
                 let mut dut = Dut::accepting(accepted(accepts), |c| {
                     c.disable_overlap_scheduler = !overlaps;
                     c.kv_cache_config.max_tokens = Some(32);
-                    c.speculative_config = drafts(DecodingType::Eagle, 7);
+                    c.speculative_config = Some(drafts(DecodingType::Eagle, 7));
                 });
                 dut.arrive(0, 8, 9);
                 dut.arrive(1, 3, tokens);
@@ -187,7 +187,7 @@ fn who_finds_no_blocks_for_its_drafts_takes_those_of_the_last() {
     let mut dut = Dut::accepting(accepted(7), |c| {
         c.kv_cache_config.max_tokens = Some(32);
         c.scheduler_config = capacity(CapacitySchedulerPolicy::MaxUtilization);
-        c.speculative_config = drafts(DecodingType::DraftTarget, 7);
+        c.speculative_config = Some(drafts(DecodingType::DraftTarget, 7));
     });
     dut.arrive(0, 12, 8);
     dut.arrive(1, 12, 8);
@@ -202,7 +202,7 @@ fn a_burst_in_flight_survives_a_pause() {
         c.disable_overlap_scheduler = false;
         c.kv_cache_config.max_tokens = Some(32);
         c.scheduler_config = capacity(CapacitySchedulerPolicy::MaxUtilization);
-        c.speculative_config = drafts(DecodingType::DraftTarget, 3);
+        c.speculative_config = Some(drafts(DecodingType::DraftTarget, 3));
     });
     dut.arrive(0, 12, 12);
     dut.arrive(1, 12, 12);
@@ -218,7 +218,7 @@ fn a_burst_in_flight_survives_a_pause() {
 fn a_static_batch_is_closed_to_rounds_too() {
     let mut dut = Dut::accepting(accepted(1), |c| {
         c.scheduler_config = capacity(CapacitySchedulerPolicy::StaticBatch);
-        c.speculative_config = drafts(DecodingType::Eagle, 2);
+        c.speculative_config = Some(drafts(DecodingType::Eagle, 2));
     });
     dut.arrive(0, 5, 5);
     dut.arrive(1, 5, 2);
@@ -232,7 +232,7 @@ fn a_static_batch_is_closed_to_rounds_too() {
 fn kv_of_rounds_can_be_reused() {
     let mut dut = Dut::accepting(accepted(2), |c| {
         c.kv_cache_config.enable_block_reuse = true;
-        c.speculative_config = drafts(DecodingType::Eagle, 3);
+        c.speculative_config = Some(drafts(DecodingType::Eagle, 3));
     });
     dut.arrive_with(0, &[(1, 20)], 5);
     dut.expect(&["P 0[0..20]", "D 0", "D 0", ""]);
@@ -249,7 +249,7 @@ fn looked_up_drafts_go_without_overlap() {
     for (decoding_type, depth) in [(DecodingType::NGram, 1), (DecodingType::Mtp, 2)] {
         let dut = Dut::accepting(accepted(0), |c| {
             c.disable_overlap_scheduler = false;
-            c.speculative_config = drafts(decoding_type, 3);
+            c.speculative_config = Some(drafts(decoding_type, 3));
         });
         assert_eq!(dut.trtllm.depth(), depth);
     }
