@@ -96,6 +96,7 @@ pub(crate) struct SteadySet {
     pub(crate) kv_tokens: u64,
     /// No member was admitted after this one.
     pub(crate) last_order: u64,
+    block_tokens: i64,
     /// What a pass does to each of them.
     pub(crate) stride: Stride,
     /// By the remainder, modulo the block size, of a pass's number times the burst less the tokens before that pass.
@@ -109,6 +110,7 @@ impl SteadySet {
     /// An empty set, for blocks of `block_tokens` tokens.
     pub(crate) fn new(block_tokens: u32, stride: Stride) -> Self {
         Self {
+            block_tokens: block_tokens.into(),
             stride,
             size: 0,
             counted: 0,
@@ -128,7 +130,7 @@ impl SteadySet {
     /// The bucket of the members for which, before pass `pass`, `offset` tokens more than are computed fill whole
     /// blocks.
     fn bucket_at(&self, pass: u64, offset: i64) -> usize {
-        (self.since_first(pass) + offset).rem_euclid(self.buckets.len() as i64) as usize
+        (self.since_first(pass) + offset).rem_euclid(self.block_tokens) as usize
     }
 
     /// The bucket of a request with `computed_tokens` tokens before pass `pass`.

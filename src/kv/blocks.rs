@@ -294,6 +294,23 @@ impl BlockKv {
         }
     }
 
+    /// Frees the last blocks of `slot`, from the last one on, so that it holds `blocks` at most. They have no content
+    /// that was labelled.
+    pub(crate) fn shrink(&mut self, slot: SlotId, blocks: u32) {
+        let freed = self.held[slot.index()].saturating_sub(blocks);
+        self.held[slot.index()] -= freed;
+        let Some(named) = &mut self.named else {
+            self.counted_free += freed;
+            return;
+        };
+        let sequence = &mut named.sequences[slot.index()];
+        debug_assert!(freed == 0 || sequence.labelled <= blocks);
+        for _ in 0..freed {
+            named.pool.let_go(sequence.table.pop().expect("it holds them"));
+        }
+        named.touched += u64::from(freed);
+    }
+
     /// Frees every block of `slot`, from the last to the first (R43).
     pub(crate) fn release(&mut self, slot: SlotId) {
         let held = std::mem::take(&mut self.held[slot.index()]);

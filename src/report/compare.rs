@@ -344,8 +344,8 @@ mod tests {
     #[test]
     fn speculation_is_measured_by_the_run_without_it() {
         let [plain, fast] = pair();
-        for reports in [[plain.clone(), fast.clone()], [fast.clone(), plain.clone()]] {
-            let speed_up = Comparison::of(&reports).speculation.unwrap();
+        for (a, b) in [(&plain, &fast), (&fast, &plain)] {
+            let speed_up = Comparison::of(&[a.clone(), b.clone()]).speculation.unwrap();
             assert_eq!((speed_up.tpot_mean, speed_up.e2e_mean), (Some(2.0), Some(2.0)));
             assert_eq!(speed_up.output_tokens_per_s, Some(1.0));
             // The sample has no engine at all.

@@ -143,7 +143,7 @@ impl EngineConfig {
         match self {
             Self::Vllm(config) => Box::new(Vllm::new(config, drafting, detokenize, advance)),
             Self::Sglang(config) => Box::new(Sglang::new(config, drafting, detokenize, advance)),
-            Self::Trtllm(config) => Box::new(Trtllm::new(config, detokenize, advance)),
+            Self::Trtllm(config) => Box::new(Trtllm::new(config, drafting, detokenize, advance)),
         }
     }
 }

@@ -91,8 +91,11 @@ impl Trtllm {
     /// Blocks that a request takes with its next pass: a prompt all of its own at once (K5).
     pub(super) fn blocks_for_next_pass(&self, slot: SlotId) -> u32 {
         match self.phase(slot) {
-            Phase::FirstContext => self.arena[slot].known_tokens.div_ceil(self.limits.block_tokens),
-            Phase::Generation => self.blocks_for_a_token(slot),
+            Phase::FirstContext => {
+                let request = &self.arena[slot];
+                self.blocks_of(request, request.known_tokens)
+            }
+            Phase::Generation => self.blocks_for_a_round(slot),
             Phase::Context | Phase::ToComplete => 0,
         }
     }
@@ -100,9 +103,7 @@ impl Trtllm {
     /// Takes the KV of a request away; it keeps its place among the active, and computes prompt and output again
     /// (K6).
     fn pause(&mut self, slot: SlotId, plan: &mut PassPlan) {
-        if self.phase(slot) == Phase::Generation {
-            self.reserved_blocks -= u64::from(self.blocks_remaining(slot));
-        }
+        self.reserved_blocks -= self.reservation(slot);
         self.keep_content(slot);
         self.kv.release(slot);
         let request = &mut self.arena[slot];

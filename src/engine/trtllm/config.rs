@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::speculative::{Speculation, SpeculativeConfig};
 use crate::base::config::ConfigError;
 
 /// One TensorRT-LLM engine, run by its `PyExecutor`. The names, and how they nest, are those of its YAML file of options.
@@ -37,6 +38,8 @@ pub(crate) struct TrtllmConfig {
     pub(crate) attention_dp_config: AttentionDpConfig,
     /// CUDA graphs for passes that only decode.
     pub(crate) cuda_graph_config: CudaGraphConfig,
+    /// Speculative decoding. Absent: none.
+    pub(crate) speculative_config: Option<SpeculativeConfig>,
 }
 
 /// The KV pool.
@@ -130,6 +133,7 @@ impl Default for TrtllmConfig {
             enable_attention_dp: false,
             attention_dp_config: AttentionDpConfig::default(),
             cuda_graph_config: CudaGraphConfig::default(),
+            speculative_config: None,
         }
     }
 }
@@ -178,12 +182,16 @@ impl TrtllmConfig {
         }
         kv.max_tokens = Some(pool);
         resolved.check_passes()?;
+        if let Some(config) = &self.speculative_config {
+            resolved.disable_overlap_scheduler |= !config.decoding_type.overlaps();
+        }
         // What the pool cannot hold cannot be served (K2).
         resolved.max_seq_len = Some(self.max_seq_len.unwrap_or(pool).min(pool));
         Ok(resolved)
     }
 
-    /// A pass that has no room for a block would never compute the prompts that have to be divided.
+    /// A pass that has no room for a block would never compute the prompts that have to be divided, and one that has
+    /// none for a round would never decode.
     fn check_passes(&self) -> Result<(), ConfigError> {
         let block = self.kv_cache_config.tokens_per_block;
         let policy = self.scheduler_config.capacity_scheduler_policy;
@@ -191,6 +199,11 @@ impl TrtllmConfig {
             self.enable_chunked_prefill || policy == CapacitySchedulerPolicy::MaxUtilization;
         if divides && self.max_num_tokens < block {
             let accepted = format!("at least kv_cache_config.tokens_per_block ({block})");
+            return Err(ConfigError::new("max_num_tokens", self.max_num_tokens, accepted));
+        }
+        let round_tokens = Speculation::of(self.speculative_config.as_ref()).round_tokens();
+        if self.max_num_tokens < round_tokens {
+            let accepted = format!("at least {round_tokens}, for a token and its drafts");
             return Err(ConfigError::new("max_num_tokens", self.max_num_tokens, accepted));
         }
         Ok(())
@@ -292,7 +305,7 @@ impl TrtllmConfig {
             let accepted = "false: reuse of parts of blocks is not modelled";
             return Err(ConfigError::new("kv_cache_config.enable_partial_reuse", true, accepted));
         }
-        Ok(())
+        self.speculative_config.as_ref().map_or(Ok(()), SpeculativeConfig::check)
     }
 }
 
@@ -325,6 +338,8 @@ pub(crate) struct Limits {
     pub(crate) attention_dp: bool,
     /// Their waits, if they wait (W3).
     pub(crate) balance: Option<(u32, u32)>,
+    /// What speculation means for the schedule.
+    pub(crate) speculation: Speculation,
 }
 
 impl Limits {
@@ -350,6 +365,7 @@ impl Limits {
                 * f64::from(config.max_num_tokens),
             attention_dp: config.enable_attention_dp,
             balance: balances.then_some((timeout_iters, batching_wait_iters)),
+            speculation: Speculation::of(config.speculative_config.as_ref()),
         }
     }
 }
@@ -396,6 +412,26 @@ mod tests {
         assert_eq!(sizes(6, 2048), [1, 2, 4, 6]);
         assert_eq!(sizes(0, 20), [1, 2, 4, 8, 16]);
         assert!(TrtllmConfig::default().captured_batches().is_empty());
+    }
+
+    #[test]
+    fn speculation_changes_what_fits_and_overlaps() {
+        let speculating = |tokens: u32| {
+            resolved(|c| {
+                c.max_num_tokens = tokens;
+                c.speculative_config =
+                    serde_json::from_str(r#"{"decoding_type": "NGram", "max_draft_len": 3}"#)
+                        .unwrap();
+            })
+        };
+        // A token and its 3 drafts.
+        assert!(speculating(4).unwrap().disable_overlap_scheduler);
+        let error = speculating(3).unwrap_err();
+        assert_eq!((error.path.as_str(), error.found.as_str()), ("max_num_tokens", "3"));
+        let missing = resolved(|c| {
+            c.speculative_config = serde_json::from_str(r#"{"decoding_type": "Eagle"}"#).unwrap();
+        });
+        assert_eq!(missing.unwrap_err().path, "speculative_config.max_draft_len");
     }
 
     #[test]

@@ -17,7 +17,8 @@ impl Trtllm {
         let size = self.steady.size;
         let waiting = (self.active.len() + self.queue.len()) as u32;
         let standing = Standing { used_blocks: 0, running: size, waiting };
-        let offer = Offer { contexts: 0, context_tokens: 0, generations: size };
+        let offer =
+            Offer { contexts: 0, context_tokens: 0, generations: size, generation_tokens: size };
         let mut work = self.steady.work(self.planned_passes, &self.arena);
         while self.planned_passes <= last_pass && clock.may_plan() {
             if !self.is_run_pass() {

@@ -135,7 +135,7 @@ impl Trtllm {
             match self.phase(slot) {
                 Phase::Generation => {
                     tokens += 1;
-                    blocks += self.blocks_for_a_token(slot);
+                    blocks += self.blocks_for_a_round(slot);
                 }
                 Phase::ToComplete => {}
                 _ if by_place && self.arena[slot].order < self.steady.last_order => return false,

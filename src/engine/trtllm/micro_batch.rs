@@ -10,16 +10,17 @@ impl Trtllm {
     pub(super) fn choose_batch(&mut self) {
         self.scratch.contexts.clear();
         self.scratch.generations.clear();
+        let round_tokens = self.limits.speculation.round_tokens();
         let mut tokens = self.steady.size;
         let mut wanted = 0;
         for i in 0..self.scratch.fitting.len() {
             let slot = self.scratch.fitting[i];
             let room = self.limits.pass_tokens - tokens;
             if self.phase(slot) == Phase::Generation {
-                if room == 0 {
+                if room < round_tokens {
                     break;
                 }
-                tokens += 1;
+                tokens += round_tokens;
                 self.scratch.generations.push(slot);
                 continue;
             }
@@ -70,10 +71,13 @@ impl Trtllm {
     fn hold_back(&mut self) {
         let contexts = &self.scratch.contexts;
         let prompt = |share: &Share| u64::from(self.arena[share.slot].known_tokens);
+        let generations = self.scratch.generations.len() as u32;
+        let round_tokens = self.limits.speculation.round_tokens();
         let offer = Offer {
             contexts: contexts.len() as u32,
             context_tokens: contexts.iter().map(prompt).sum(),
-            generations: self.steady.size + self.scratch.generations.len() as u32,
+            generations: self.steady.size + generations,
+            generation_tokens: self.steady.size + generations * round_tokens,
         };
         if !self.waits.let_through(&offer) {
             self.scratch.contexts.clear();

@@ -11,7 +11,8 @@
 //!
 //! Later [`output`] takes in what the pass produced.
 //!
-//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and speculation.
+//! Not here: prices (see `timing`), when a pass runs (see `engine::driver`), and how many drafts are accepted (see
+//! `engine::drafting`).
 
 mod capacity;
 mod chunking;
@@ -20,6 +21,7 @@ mod decode_run;
 mod lockstep;
 mod micro_batch;
 mod output;
+pub(crate) mod speculative;
 mod waits;
 
 #[cfg(test)]
@@ -36,6 +38,7 @@ use crate::workload::request::{RequestSpec, Segment};
 
 use super::arena::{Arena, Arrival, Request, Stage};
 use super::decode_clock::DecodeClock;
+use super::drafting::Drafting;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, PassPlan, PassSpan, Row};
@@ -53,6 +56,8 @@ pub(crate) struct Trtllm {
     detokenize: SimDuration,
     arena: Arena,
     kv: BlockKv,
+    /// What becomes of drafts; absent without speculation.
+    drafting: Option<Drafting>,
     /// Active requests, in the order in which they became it (A1), but for those that decode in step.
     active: Vec<SlotId>,
     queue: VecDeque<SlotId>,
@@ -99,14 +104,23 @@ enum Phase {
 
 impl Trtllm {
     /// An idle scheduler. `config` has no absent values; a token becomes visible `detokenize` after its pass ends.
-    /// `advance` chooses how passes are computed, not what comes out.
-    pub(crate) fn new(config: &TrtllmConfig, detokenize: SimDuration, advance: Advance) -> Self {
+    /// `advance` chooses how passes are computed, not what comes out. `drafting` says what becomes of drafts, if there
+    /// is speculation; then nobody decodes in step.
+    pub(crate) fn new(
+        config: &TrtllmConfig,
+        drafting: Option<Drafting>,
+        detokenize: SimDuration,
+        advance: Advance,
+    ) -> Self {
         let limits = Limits::of(config);
+        assert_eq!(drafting.is_some(), limits.speculation.is_on());
+        let advance = if drafting.is_some() { Advance::OneByOne } else { advance };
         Self {
             limits,
             detokenize,
             arena: Arena::default(),
             kv: BlockKv::new(limits.usable_blocks + 1, limits.block_tokens, limits.reuses_blocks),
+            drafting,
             active: Vec::new(),
             queue: VecDeque::new(),
             waits: Waits::new(&limits),
@@ -144,20 +158,27 @@ impl Trtllm {
         match request.stage {
             Stage::Waiting => Phase::FirstContext,
             Stage::Running if request.is_chunk => Phase::Context,
-            _ if request.placeholder_tokens > 0
-                && request.generated_tokens() + request.placeholder_tokens
-                    >= request.max_tokens =>
-            {
-                Phase::ToComplete
-            }
+            _ if self.is_sure_to_end(request) => Phase::ToComplete,
             _ => Phase::Generation,
         }
+    }
+
+    /// Whether passes in flight are sure to bring a request to its limit: each brings a token at least (O2, S6).
+    fn is_sure_to_end(&self, request: &Request) -> bool {
+        let passes = request.placeholder_tokens.div_ceil(self.limits.speculation.round_tokens());
+        passes > 0 && request.generated_tokens() + passes >= request.max_tokens
     }
 
     /// Blocks that a request holds when its last token is there (K3).
     fn blocks_to_completion(&self, request: &Request) -> u32 {
         let tokens = request.prompt_tokens.saturating_add(request.max_tokens);
         tokens.min(self.limits.sequence_tokens).div_ceil(self.limits.block_tokens)
+    }
+
+    /// Blocks that a request holds with KV of its first `tokens` tokens: nobody holds any beyond its end (S3, S4).
+    fn blocks_of(&self, request: &Request, tokens: u32) -> u32 {
+        let tokens = tokens.saturating_add(self.limits.speculation.extra_tokens);
+        tokens.div_ceil(self.limits.block_tokens).min(self.blocks_to_completion(request))
     }
 
     /// Blocks that a request may still need.
@@ -196,7 +217,8 @@ impl Trtllm {
         let block_tokens = self.limits.block_tokens;
         let hit = self.kv.look_up(slot, known_tokens, false);
         let hit_tokens = hit.blocks * block_tokens;
-        self.kv.admit(slot, hit, known_tokens.div_ceil(block_tokens) - hit.blocks);
+        let blocks = self.blocks_of(&self.arena[slot], known_tokens);
+        self.kv.admit(slot, hit, blocks - hit.blocks);
         let request = &mut self.arena[slot];
         request.stage = Stage::Running;
         request.computed_tokens = hit_tokens;
@@ -216,19 +238,22 @@ impl Trtllm {
         (end - end % block_tokens - hit_tokens, entry)
     }
 
-    /// Gives somebody who decodes in the pass the block that it may need, and its row.
+    /// Gives somebody who decodes in the pass the blocks that it may need, and its row.
     fn serve_generation(&mut self, slot: SlotId, plan: &mut PassPlan) {
-        let new_blocks = self.blocks_for_a_token(slot);
+        let new_blocks = self.blocks_for_a_round(slot);
         self.kv.grow(slot, new_blocks);
         self.reserved_blocks -= u64::from(new_blocks);
+        let drafts = self.find_drafts(slot);
         let request = &self.arena[slot];
-        plan.rows.push(Row::decode(slot, request.id, request.computed_tokens));
+        let row = Row::decode(slot, request.id, request.computed_tokens);
+        plan.rows.push(Row { tokens: 1 + drafts, drafts, ..row });
     }
 
-    /// Blocks that a request in the generation phase lacks for one more token.
-    fn blocks_for_a_token(&self, slot: SlotId) -> u32 {
-        let tokens = self.arena[slot].computed_tokens + 1;
-        tokens.div_ceil(self.limits.block_tokens).saturating_sub(self.kv.held_blocks(slot))
+    /// Blocks that a request in the generation phase lacks for one more token and its drafts (S4).
+    fn blocks_for_a_round(&self, slot: SlotId) -> u32 {
+        let request = &self.arena[slot];
+        let tokens = request.computed_tokens + self.limits.speculation.round_tokens();
+        self.blocks_of(request, tokens).saturating_sub(self.kv.held_blocks(slot))
     }
 
     /// What is scheduled counts as computed from here on.
@@ -243,7 +268,7 @@ impl Trtllm {
                 request.computed_tokens < request.known_tokens + request.placeholder_tokens;
             request.is_chunk = row.is_chunk;
             if self.limits.overlaps && !row.is_chunk {
-                request.placeholder_tokens += 1;
+                request.placeholder_tokens += 1 + row.drafts;
             }
             plan.has_new_work |= request.computed_tokens > request.recompute_tokens;
             let row = plan.rows[i];
@@ -267,10 +292,21 @@ impl Trtllm {
     }
 }
 
+impl Trtllm {
+    /// Whether as many blocks are reserved as those who decode may need; of those in step nobody knows one by one.
+    fn keeps_reservations(&self) -> bool {
+        let reserved = self.active.iter().map(|&slot| self.reservation(slot));
+        self.steady.size > 0 || reserved.sum::<u64>() == self.reserved_blocks
+    }
+}
+
 impl Scheduler for Trtllm {
     fn enqueue(&mut self, arrival: Arrival) {
         let slot = self.arena.insert(&arrival);
-        let RequestSpec { id, prompt_tokens, content, output, .. } = arrival.spec;
+        let RequestSpec { id, prompt_tokens, content, output, drafts, .. } = arrival.spec;
+        if let Some(drafting) = &mut self.drafting {
+            drafting.open(slot, id, drafts);
+        }
         self.kv.open(slot, content, Segment::Prompt(id), prompt_tokens, output, None);
         self.queue.push_back(slot);
         self.requests_touched += 1;
@@ -291,6 +327,7 @@ impl Scheduler for Trtllm {
                 <= u64::from(self.limits.pass_tokens),
             "a pass keeps its token budget"
         );
+        debug_assert!(self.keeps_reservations(), "what is reserved is what is needed");
     }
 
     fn complete(&mut self, plan: &mut PassPlan, span: PassSpan, outbox: &mut Outbox) {

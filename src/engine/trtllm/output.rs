@@ -1,6 +1,6 @@
-//! Taking in what a pass produced (O1 to O5).
+//! Taking in what a pass produced (O1 to O5, S5 to S7).
 
-use super::{Phase, Trtllm};
+use super::Trtllm;
 use crate::base::ids::SlotId;
 use crate::base::record::Finish;
 use crate::engine::arena::Stage;
@@ -29,12 +29,17 @@ impl Trtllm {
         if row.is_chunk {
             return;
         }
-        row.emitted_tokens = 1;
         let prompt_tokens = request.known_tokens;
-        if let Some(finish) = self.take_token(slot, is_stale, span, outbox) {
+        let before = self.reservation(slot);
+        let finish = self.take_burst(row, is_stale, span, outbox);
+        let after = if finish.is_some() { 0 } else { self.reservation(slot) };
+        self.reserved_blocks = self.reserved_blocks + after - before;
+        if let Some(finish) = finish {
             row.finished = true;
-            self.finish(slot, finish, outbox);
-        } else if !row.is_decode && !is_stale {
+            self.end(slot, finish, outbox);
+            return;
+        }
+        if !row.is_decode && !is_stale {
             // The context phase is over: its whole blocks can be reused from now on (K5).
             self.kv.label(slot, prompt_tokens - 1);
         }
@@ -51,32 +56,37 @@ impl Trtllm {
         }
     }
 
-    /// The request got its next output token.
-    fn take_token(
+    /// The request got its next output token, and one for each draft that was accepted; those past its end are thrown
+    /// away (S6).
+    fn take_burst(
         &mut self,
-        slot: SlotId,
+        row: &mut Row,
         is_stale: bool,
         span: PassSpan,
         outbox: &mut Outbox,
     ) -> Option<Finish> {
         let visible = span.end + self.detokenize;
-        let request = &mut self.arena[slot];
-        request.known_tokens += 1;
+        let (accepted, drafts) = self.verify(row);
+        let sequence_tokens = self.limits.sequence_tokens;
+        let request = &mut self.arena[row.slot];
         // A pause has forgotten the placeholders of outputs that were in flight (O4).
         if self.limits.overlaps && !is_stale {
-            request.placeholder_tokens -= 1;
+            request.placeholder_tokens -= 1 + row.drafts;
         }
-        request.note_token(visible, self.detokenize, outbox);
-        request.finish_reason(self.limits.sequence_tokens)
+        row.emitted_tokens = request.burst_tokens(accepted, sequence_tokens);
+        request.known_tokens += row.emitted_tokens;
+        request.note_burst(row.emitted_tokens, visible, self.detokenize, outbox);
+        if self.drafting.is_some() && row.is_decode {
+            request.note_round(drafts, accepted, row.emitted_tokens, outbox);
+            if !is_stale {
+                self.rewind(row.slot, row.drafts - accepted);
+            }
+        }
+        self.arena[row.slot].finish_reason(sequence_tokens)
     }
 
-    /// The request is over, and nothing is reserved for it any more. The caller takes it out of the active.
-    fn finish(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
-        self.free_reservation(slot);
-        self.end(slot, finish, outbox);
-    }
-
-    /// The request is over; its blocks are free at once (O5).
+    /// The request is over; its blocks are free at once (O5). The caller takes it out of the active, and has seen to
+    /// what was reserved for it.
     pub(super) fn end(&mut self, slot: SlotId, finish: Finish, outbox: &mut Outbox) {
         // A token in flight can end a request that waits to be resumed.
         if self.arena[slot].stage == Stage::Running {
@@ -85,19 +95,12 @@ impl Trtllm {
             self.kv.release(slot);
         }
         self.kv.close(slot);
+        if let Some(drafting) = &mut self.drafting {
+            drafting.close(slot);
+        }
         let request = &mut self.arena[slot];
         request.stage = Stage::Finished;
         outbox.finished.push(request.record(finish));
-    }
-
-    /// What was reserved for a request that has ended is free (K4).
-    fn free_reservation(&mut self, slot: SlotId) {
-        // Whoever was sure to end has no reservation since its last pass was planned.
-        let request = &self.arena[slot];
-        let was_sure = self.limits.overlaps && request.generated_tokens() >= request.max_tokens;
-        if !was_sure && self.phase(slot) == Phase::Generation {
-            self.reserved_blocks -= u64::from(self.blocks_remaining(slot));
-        }
     }
 
     /// Whole blocks of a request whose KV is about to go can be reused: those of all tokens but the last (K5).

@@ -2,11 +2,15 @@
 //!
 //! Blocks hold 8 tokens. Prompts come first in a pass.
 
+mod speculation;
+
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::config::{CapacitySchedulerPolicy, ContextChunkingPolicy, SchedulerConfig};
 use super::*;
-use crate::base::ids::RequestId;
+use crate::base::ids::{EngineId, RequestId};
+use crate::engine::drafting::Acceptance;
 use crate::engine::notation::Notation;
 use crate::workload::request::{Content, Piece};
 
@@ -21,6 +25,11 @@ struct Dut {
 impl Dut {
     /// 32 seats, passes of 64 tokens, 1,000 blocks of 8; one pass at a time, no reuse.
     fn new(change: impl FnOnce(&mut TrtllmConfig)) -> Self {
+        Self::accepting(Acceptance { at_least: Vec::new(), none_found: 0.0 }, change)
+    }
+
+    /// The same, with so many drafts accepted and found.
+    fn accepting(acceptance: Acceptance, change: impl FnOnce(&mut TrtllmConfig)) -> Self {
         let mut config = TrtllmConfig {
             max_batch_size: 32,
             max_num_tokens: 64,
@@ -32,8 +41,10 @@ impl Dut {
         config.kv_cache_config.max_tokens = Some(8000);
         change(&mut config);
         let config = config.resolve().unwrap();
+        let drafting =
+            config.speculative_config.map(|_| Drafting::new(Arc::new(acceptance), 0, EngineId(0)));
         Self {
-            trtllm: Trtllm::new(&config, SimDuration::ZERO, Advance::OneByOne),
+            trtllm: Trtllm::new(&config, drafting, SimDuration::ZERO, Advance::OneByOne),
             in_flight: VecDeque::new(),
             now: SimTime::ZERO,
             outbox: Outbox::default(),
@@ -114,7 +125,13 @@ impl Dut {
 
     /// Runs until everybody has ended.
     fn run_out(&mut self) {
-        while !(self.pass().is_empty() && self.in_flight.is_empty()) {}
+        // What ends with the last pass may let somebody in.
+        loop {
+            let is_idle = self.in_flight.is_empty();
+            if self.pass().is_empty() && is_idle {
+                break;
+            }
+        }
         let levels = self.trtllm.levels();
         assert_eq!((levels.running, levels.waiting), (0, 0));
         assert_eq!(levels.free_blocks, levels.usable_blocks);

@@ -11,6 +11,8 @@ pub(super) struct Offer {
     pub(super) context_tokens: u64,
     /// Requests that decode.
     pub(super) generations: u32,
+    /// Their tokens, drafts included (S1).
+    pub(super) generation_tokens: u32,
 }
 
 /// The counters of both waits.
@@ -65,7 +67,7 @@ struct BatchWait {
 
 impl BatchWait {
     fn let_through(&mut self, offer: &Offer) -> bool {
-        let tokens = offer.context_tokens + u64::from(offer.generations);
+        let tokens = offer.context_tokens + u64::from(offer.generation_tokens);
         let is_over = self.waited >= self.passes || tokens as f64 >= self.tokens;
         self.waited = if is_over { 0 } else { self.waited + 1 };
         is_over
@@ -134,7 +136,7 @@ mod tests {
     }
 
     fn offer(context_tokens: u64, generations: u32) -> Offer {
-        Offer { contexts: 1, context_tokens, generations }
+        Offer { contexts: 1, context_tokens, generations, generation_tokens: generations }
     }
 
     #[test]
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(passes_waited(&mut waits, offer(5, 1)), 3);
         // A pass without prompts leaves the count as it is.
         assert!(!waits.let_through(&offer(5, 1)));
-        assert!(waits.let_through(&Offer { contexts: 0, context_tokens: 0, generations: 1 }));
+        assert!(waits.let_through(&Offer { contexts: 0, ..offer(0, 1) }));
         assert_eq!(passes_waited(&mut waits, offer(5, 1)), 2);
     }
 

@@ -327,7 +327,7 @@ impl VllmConfig {
             let accepted = "a share from 0 to below 1";
             return Err(ConfigError::new("watermark", self.watermark, accepted));
         }
-        self.speculative_config.as_ref().map_or(Ok(()), SpeculativeConfig::check)
+        self.speculative_config.map_or(Ok(()), SpeculativeConfig::check)
     }
 
     /// What vLLM refuses at start. Only for a configuration without absent values.

@@ -5,6 +5,7 @@
 //! in it.
 
 use super::Vllm;
+use super::waiting::Offer;
 use crate::base::time::SimTime;
 use crate::engine::decode_clock::{DecodeClock, Standing};
 use crate::engine::error::EngineError;
@@ -67,7 +68,7 @@ impl Vllm {
                 let cap_tokens = self.long_prefill_cap();
                 // What is labelled in a pass of the run is not looked at before the next.
                 !self.kv.expects_news()
-                    && self.is_stuck(head, self.offer_in_step(budget_tokens, cap_tokens))
+                    && self.is_stuck(head, Offer::in_step(budget_tokens, cap_tokens))
             });
         if !nobody_enters || !self.interval.only_counts(waiting) {
             return None;

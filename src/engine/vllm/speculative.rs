@@ -55,7 +55,7 @@ impl SpeculativeMethod {
 impl SpeculativeConfig {
     /// # Errors
     /// A number out of range.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(self) -> Result<(), ConfigError> {
         if (1..=DRAFTS_MAX).contains(&self.num_speculative_tokens) {
             return Ok(());
         }

@@ -53,10 +53,10 @@ pub(super) struct Offer {
     pub(super) runs_any: bool,
 }
 
-impl Vllm {
+impl Offer {
     /// What a call offers in which nobody is touched but those who decode in step.
-    pub(super) const fn offer_in_step(&self, budget_tokens: u32, cap_tokens: u32) -> Offer {
-        Offer {
+    pub(super) const fn in_step(budget_tokens: u32, cap_tokens: u32) -> Self {
+        Self {
             budget_tokens,
             cap_tokens,
             holds_prefill: false,
@@ -64,7 +64,9 @@ impl Vllm {
             runs_any: true,
         }
     }
+}
 
+impl Vllm {
     /// Admits from the head of the queue while budget, seats and blocks last. The first head that
     /// does not fit ends the loop: nobody behind it is tried.
     pub(super) fn schedule_waiting(&mut self, call: &mut Call<'_>) {

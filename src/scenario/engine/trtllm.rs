@@ -1,9 +1,10 @@
 //! A TensorRT-LLM engine: its KV pool and its longest sequence.
 
-use super::{Deployed, EngineFacts};
+use super::{Deployed, EngineFacts, SpeculationFacts};
 use crate::base::config::ConfigError;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::trtllm::config::{TOKENS_MAX, TrtllmConfig};
+use crate::engine::trtllm::speculative::DecodingType;
 use crate::model::accelerator::Accelerator;
 use crate::model::memory::trtllm::{self, FreeOptions};
 use crate::model::parallel::Parallel;
@@ -29,7 +30,12 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
         asynchronous: overlaps,
         front_end: FrontEnd::Trtllm { sequence_tokens, prompt_tokens_max },
         captured_batches: config.captured_batches(),
-        speculation: None,
+        speculation: config.speculative_config.map(|speculative| SpeculationFacts {
+            method: speculative.decoding_type.name(),
+            drafts: speculative.drafts(),
+            looks_up: speculative.decoding_type == DecodingType::NGram,
+            field: "engine.trtllm.speculative_config",
+        }),
         fields: EngineFields {
             sequence: if prompt_tokens_max < sequence_tokens {
                 "engine.trtllm.max_num_tokens"

@@ -79,7 +79,7 @@ fn case(seed: u64) -> Case<Deployment> {
     let config = config.resolve().expect("drawn within the ranges");
     let config = Deployment { config, on_grid };
     let acceptance = Acceptance { at_least: Vec::new(), none_found: 0.0 };
-    Case { acceptance, config, requests, users, bypassed, detokenize, warmup }
+    Case { config, acceptance, requests, users, bypassed, detokenize, warmup }
 }
 
 /// Drafts of every kind, of which some requests say themselves how many are accepted and found.

@@ -8,6 +8,7 @@ use crate::engine::trtllm::config::{
     AttentionDpConfig, CapacitySchedulerPolicy, ContextChunkingPolicy, KvCacheConfig,
     SchedulerConfig, TrtllmConfig,
 };
+use crate::engine::trtllm::speculative::{DecodingType, SpeculativeConfig};
 
 /// Cases that the test runs.
 const CASES: u64 = 1500;
@@ -74,6 +75,46 @@ fn case(seed: u64) -> Case<TrtllmConfig> {
     }
 }
 
+/// The same with speculation; some requests have a record of their rounds.
+fn speculative_case(seed: u64) -> Case<TrtllmConfig> {
+    let mut case = case(seed);
+    let rng = &mut ChaCha8Rng::seed_from_u64(!seed);
+    let drafts = rng.random_range(1..=6);
+    case.config.speculative_config = Some(SpeculativeConfig {
+        decoding_type: pick(
+            rng,
+            &[
+                DecodingType::Eagle3,
+                DecodingType::Mtp,
+                DecodingType::NGram,
+                DecodingType::DraftTarget,
+            ],
+        ),
+        max_draft_len: Some(drafts),
+        num_nextn_predict_layers: None,
+        eagle3_one_model: one_in(rng, 2),
+    });
+    let factor = pick(rng, &[1, 1, 8]);
+    case.config.max_num_tokens = (case.config.max_num_tokens * factor).max(drafts + 1);
+    case.config = case.config.resolve().expect("a pass has room for a round");
+    let some = rng.random_range(0.0..f64::from(drafts));
+    let mean = pick(rng, &[0.0, some, f64::from(drafts)]);
+    case.acceptance = Acceptance {
+        at_least: (0..drafts).map(|n| (mean - f64::from(n)).clamp(0.0, 1.0)).collect(),
+        none_found: if one_in(rng, 4) { 0.3 } else { 0.0 },
+    };
+    for request in &mut case.requests {
+        if one_in(rng, 4) {
+            let mut list = || -> Vec<u32> {
+                (0..rng.random_range(1..4)).map(|_| rng.random_range(0..=drafts)).collect()
+            };
+            let record = RecordedDrafts { accepted: list(), found: list() };
+            request.drafts = Some(Box::new(record));
+        }
+    }
+    case
+}
+
 fn run(case: &Case<TrtllmConfig>, advance: Advance) -> Run {
     let config = &case.config;
     let is_divided = config.enable_chunked_prefill;
@@ -81,7 +122,10 @@ fn run(case: &Case<TrtllmConfig>, advance: Advance) -> Run {
         sequence_tokens: config.max_seq_len.unwrap(),
         prompt_tokens_max: if is_divided { u32::MAX } else { config.max_num_tokens },
     };
-    serve(case, Trtllm::new(config, case.detokenize, advance), polynomial(), server)
+    let drafting = config
+        .speculative_config
+        .map(|_| Drafting::new(Arc::new(case.acceptance.clone()), 11, EngineId(0)));
+    serve(case, Trtllm::new(config, drafting, case.detokenize, advance), polynomial(), server)
 }
 
 /// Nobody holds anything once everybody has gone, and nobody is lost.
@@ -136,6 +180,55 @@ fn passes_in_step_are_those_request_by_request() {
     assert!(touched_in_step < touched / 4 * 3, "{touched_in_step} of {touched}");
     // Prompts that are divided can keep each other from their ends (K9).
     assert!(stuck <= 2, "{stuck} cases did not end");
+}
+
+#[test]
+fn rounds_keep_the_promises_of_every_policy() {
+    let (mut paused, mut cached, mut past_end, mut reserved, mut stuck) = (0, 0, 0, 0, 0);
+    for seed in 0..CASES {
+        let case = speculative_case(seed);
+        let runs = run_both_ways(seed, &case, run);
+        check_end(&case, &runs[0]);
+        let [Run { ending, seen, .. }, _] = runs;
+        let policy = case.config.scheduler_config.capacity_scheduler_policy;
+        let may_pause = policy == CapacitySchedulerPolicy::MaxUtilization;
+        let speculation = case.config.speculative_config.unwrap();
+        let drafts = speculation.drafts();
+        let mut round_tokens = 0;
+        for record in &seen.finished {
+            let rounds = record.rounds;
+            assert!(may_pause || record.preemptions == 0, "seed {seed}");
+            assert!(rounds.accepted <= rounds.drafts && rounds.drafts <= drafts * rounds.rounds);
+            // A token with the prompt, and one each time that it is computed again.
+            let computed = rounds.rounds + rounds.accepted + 1;
+            assert!(record.output_tokens <= computed + record.preemptions, "seed {seed}");
+            let last_burst = if rounds.rounds > 0 { drafts } else { 0 };
+            assert!(computed <= record.output_tokens + last_burst, "seed {seed}");
+            past_end += usize::from(computed > record.output_tokens);
+            round_tokens += u64::from(rounds.rounds + rounds.drafts);
+        }
+        // One pass at a time computes nothing in vain; what was looked up may be padding.
+        let is_exact = case.config.disable_overlap_scheduler
+            && speculation.decoding_type != DecodingType::NGram
+            && ending.unfinished.is_empty();
+        if is_exact {
+            let decoded = |pass: &PassRecord| u64::from(pass.decode_tokens) * pass.passes;
+            let decoded: u64 = seen.passes.iter().map(decoded).sum();
+            assert_eq!(decoded, round_tokens, "seed {seed}");
+        }
+        paused += seen.finished.iter().filter(|record| record.preemptions > 0).count();
+        cached += seen.finished.iter().filter(|record| record.cached_tokens > 0).count();
+        reserved += if may_pause { 0 } else { seen.finished.len() };
+        stuck += usize::from(!ending.unfinished.is_empty());
+    }
+    assert_often(&[
+        ("paused", paused),
+        ("cached", cached),
+        ("given more tokens than they took", past_end),
+        ("served with a reservation", reserved),
+    ]);
+    // Prompts that are divided can keep each other from their ends (K9).
+    assert!(stuck <= 10, "{stuck} cases did not end");
 }
 
 /// A burst of requests with private prompts that end before their limit, and sooner than it.
@@ -206,7 +299,7 @@ fn ten_times_the_output_touches_no_request_more() {
         config.kv_cache_config.enable_block_reuse = false;
         let config = config.resolve().unwrap();
         let touched = |outputs| {
-            let scheduler = Trtllm::new(&config, SimDuration::ZERO, Advance::InStep);
+            let scheduler = Trtllm::new(&config, None, SimDuration::ZERO, Advance::InStep);
             requests_touched(scheduler, None, outputs)
         };
         let ((short, passes), (long, passes_long)) = (touched(60), touched(600));

@@ -171,8 +171,9 @@ fn the_scenario_page_agrees_with_the_schema() {
 }
 
 /// Fields that only stand together with others.
-const WHOLES: [(&str, &str); 7] = [
+const WHOLES: [(&str, &str); 8] = [
     ("engine.vllm.speculative_config", "{method: eagle, num_speculative_tokens: 1}"),
+    ("engine.trtllm.speculative_config", "{decoding_type: MTP, max_draft_len: 1}"),
     ("workload.servegen", "{path: folder}"),
     ("timing.external", "{command: [sh]}"),
     ("timing.operators", "{path: folder}"),
