@@ -233,6 +233,13 @@ impl Run {
         if scenario.speculation != SpeculationConfig::default() && facts.speculation.is_none() {
             warnings.push(Warning::NoSpeculation { field: facts.fields.speculation.to_owned() });
         }
+        let pricing = &scenario.pricing;
+        let drafting_is_free = pricing.draft_ms <= 0.0 && pricing.draft_table.is_none();
+        if facts.speculation.as_ref().is_some_and(|speculates| !speculates.looks_up)
+            && drafting_is_free
+        {
+            warnings.push(Warning::FreeDrafting { field: "pricing.draft_ms".to_owned() });
+        }
         if ending.ran_in_circles {
             warnings.push(Warning::RanInCircles { field: facts.fields.pool.to_owned() });
         }

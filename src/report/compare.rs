@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Report;
-use super::format::{figure, known, wrapped};
+use super::format::{count, figure, known, wrapped};
 use super::table::{WIDTH_MAX, table, write_table};
 use crate::metrics::samples::Summary;
 use crate::metrics::summary::RunSummary;
@@ -81,6 +81,8 @@ struct Figure {
     name: String,
     #[serde(skip)]
     label: String,
+    #[serde(skip)]
+    is_count: bool,
     values: Vec<Option<f64>>,
     /// Each over the first.
     ratios: Vec<Option<f64>>,
@@ -148,7 +150,8 @@ impl Comparison {
         let rows = self.figures.iter().filter(|row| row.values.iter().any(Option::is_some));
         let rows = rows.map(|row| {
             let mut cells = vec![row.label.clone()];
-            cells.extend(row.values.iter().map(|&value| known(value, figure)));
+            let shown = if row.is_count { |value| count(value as u64) } else { figure };
+            cells.extend(row.values.iter().map(|&value| known(value, shown)));
             cells.extend(row.ratios.iter().skip(1).map(|&ratio| known(ratio, figure)));
             cells
         });
@@ -182,7 +185,10 @@ fn figures(runs: &[&RunSummary]) -> Vec<Figure> {
         ("ttft_ms", "TTFT", |run| Some(&run.latency.ttft_ms)),
         ("tpot_ms", "TPOT", |run| Some(&run.latency.tpot_ms)),
         ("itl_ms", "ITL", |run| Some(&run.latency.itl_ms)),
-        ("itl_rounds_ms", "ITL (rounds)", |run| run.latency.itl_rounds_ms.as_ref()),
+        // Without speculation every token is a round of its own.
+        ("itl_rounds_ms", "ITL (rounds)", |run| {
+            Some(run.latency.itl_rounds_ms.as_ref().unwrap_or(&run.latency.itl_ms))
+        }),
         ("e2e_ms", "E2E", |run| Some(&run.latency.e2e_ms)),
         ("queue_ms", "queue time", |run| Some(&run.latency.queue_ms)),
     ];
@@ -208,7 +214,11 @@ fn figures(runs: &[&RunSummary]) -> Vec<Figure> {
         ("preemptions.total", "preemptions", |run| Some(run.preemptions.total as f64)),
     ];
     let mut figures = Vec::new();
+    let speculates = runs.iter().any(|run| run.speculation.is_some());
     for (name, label, summary) in METRICS {
+        if name == "itl_rounds_ms" && !speculates {
+            continue;
+        }
         for (part, value) in PARTS {
             let of = |run: &RunSummary| summary(run).and_then(value);
             let (name, label) = (format!("latency.{name}.{part}"), format!("{label} {part} (ms)"));
@@ -230,7 +240,8 @@ impl Figure {
     ) -> Self {
         let values: Vec<_> = runs.iter().map(|run| value(run)).collect();
         let ratios = values.iter().map(|&value| over(value, values[0])).collect();
-        Self { name, label, values, ratios }
+        let is_count = ["requests.", "preemptions."].iter().any(|part| name.starts_with(part));
+        Self { name, label, is_count, values, ratios }
     }
 }
 
@@ -353,6 +364,20 @@ mod tests {
         }
         assert_eq!(Comparison::of(&[plain.clone(), plain]).speculation, None);
         assert_eq!(Comparison::of(&[fast.clone(), fast]).speculation, None);
+    }
+
+    #[test]
+    fn without_speculation_each_token_is_a_round() {
+        let [plain, fast] = pair();
+        let names = |comparison: &Comparison| -> Vec<String> {
+            comparison.figures.iter().map(|figure| figure.name.clone()).collect()
+        };
+        let rounds = "latency.itl_rounds_ms.mean".to_owned();
+        assert!(!names(&Comparison::of(&[plain.clone(), plain.clone()])).contains(&rounds));
+        let comparison = Comparison::of(&[plain, fast]);
+        let row = comparison.figures.iter().find(|figure| figure.name == rounds).unwrap();
+        // The sample's ITL is 87.5 on average.
+        assert_eq!(row.values[0], Some(87.5));
     }
 
     #[test]

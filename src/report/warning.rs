@@ -67,6 +67,11 @@ pub(crate) enum Warning {
         /// The field to change.
         field: String,
     },
+    /// The engine makes drafts with a model, and they cost nothing.
+    FreeDrafting {
+        /// The field to change.
+        field: String,
+    },
     /// Prefix caching is on, but the workload does not say which prompts share what.
     NoPrefixIdentity {
         /// Requests of the workload.
@@ -155,6 +160,7 @@ impl Warning {
             | Self::RanInCircles { field }
             | Self::MostlyExtrapolated { field, .. }
             | Self::NoSpeculation { field }
+            | Self::FreeDrafting { field }
             | Self::NoPrefixIdentity { field, .. } => field,
         }
     }
@@ -199,6 +205,9 @@ impl fmt::Display for Warning {
                 let requests = counted(*unfinished, "request");
                 write!(f, "no latency includes the {requests} that never finished")
             }
+            Self::FreeDrafting { .. } => f.write_str(
+                "making drafts costs nothing here: neither pricing.draft_ms nor pricing.draft_table is given",
+            ),
             Self::NoSpeculation { .. } => {
                 f.write_str("the scenario says what becomes of drafts, but the engine makes none")
             }

@@ -23,7 +23,7 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
     let is_divided = config.enable_chunked_prefill;
     let prompt_tokens_max = if is_divided { u32::MAX } else { config.max_num_tokens };
     EngineFacts {
-        name: if overlaps { "TensorRT-LLM (overlap)" } else { "TensorRT-LLM 1.1 (no overlap)" },
+        name: if overlaps { "TensorRT-LLM (overlap)" } else { "TensorRT-LLM (no overlap)" },
         kv_tokens: u64::from(config.usable_blocks())
             * u64::from(config.kv_cache_config.tokens_per_block),
         prefix_caching: config.kv_cache_config.enable_block_reuse,

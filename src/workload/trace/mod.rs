@@ -553,7 +553,8 @@ impl TraceSource {
                 line: row.line,
                 field: "accepted_drafts".to_owned(),
                 found: "absent".to_owned(),
-                accepted: "a list of accepted drafts, or `speculation.acceptance` in the scenario"
+                accepted: "a list of accepted drafts in servesim's own formats, or `speculation.acceptance` in \
+                           the scenario (conditional_rates, position_rates or accepted_drafts_mean)"
                     .to_owned(),
                 hint: String::new(),
             });
