@@ -13,10 +13,12 @@ use crate::base::config::ConfigError;
 use crate::base::hint::nearest;
 use crate::engine::sglang::config::SglangConfig;
 use crate::engine::sglang::config::defaults;
+use crate::engine::trtllm::config::TrtllmConfig;
 use crate::engine::vllm::config::{Device, VllmConfig};
 use crate::model::accelerator::Accelerator;
 use crate::model::hugging_face;
 use crate::model::memory::sglang::StaticMemory;
+use crate::model::memory::trtllm::{self, FreeOptions};
 use crate::model::memory::{KvMemory, MemoryError, MemoryOptions};
 use crate::model::parallel::Parallel;
 use crate::model::presets::{self, AcceleratorPreset, ModelPreset, Source};
@@ -241,11 +243,13 @@ fn memory(
     let memory = derive(&model, accelerator, &parallel, &options)?;
     let model_len = memory.options.max_model_len;
     let sglang = static_memory(&model, accelerator, &parallel, args)?;
+    let trtllm = free_memory(&model, accelerator, &parallel, args)?;
     write!(out, "{memory}")?;
     if model_len < longest && args.max_model_len.is_none() {
         writeln!(out, "max_model_len is what fits: the model's own is {longest} tokens.")?;
     }
     write!(out, "\nSGLang 0.5.23:\n{sglang}")?;
+    write!(out, "\nTensorRT-LLM:\n{trtllm}")?;
     if memory.usable_tokens() < u64::from(model_len) {
         writeln!(
             io::stderr(),
@@ -282,6 +286,37 @@ fn static_memory(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What is said of TensorRT-LLM, with its own defaults for what is not given.
+fn free_memory(
+    model: &ModelShape,
+    accelerator: &Accelerator,
+    parallel: &Parallel,
+    args: &MemoryArgs,
+) -> Result<String, CliError> {
+    let engine = TrtllmConfig::default();
+    let options = FreeOptions {
+        free_gpu_memory_fraction: engine.kv_cache_config.free_gpu_memory_fraction,
+        tokens_per_block: engine.kv_cache_config.tokens_per_block,
+        max_seq_len: args.max_model_len.unwrap_or(model.max_position_embeddings),
+        max_num_tokens: args.max_num_batched_tokens.unwrap_or(engine.max_num_tokens),
+        max_batch_size: args.max_num_seqs.unwrap_or(engine.max_batch_size),
+    };
+    let said = match trtllm::blocks(model, accelerator, parallel, &options) {
+        Ok(blocks) => format!(
+            "{} tokens of KV, in blocks of {}: {} of what weights and a pass of {} tokens of {} requests leave",
+            count(blocks.saturating_mul(options.tokens_per_block.into())),
+            options.tokens_per_block,
+            options.free_gpu_memory_fraction,
+            count(options.max_num_tokens.into()),
+            count(options.max_batch_size.into()),
+        ),
+        // It may fit the others and not this one.
+        Err(error @ MemoryError::DoesNotFit { .. }) => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(wrapped(&said, WIDTH_MAX) + "\n")
 }
 
 /// Absent limits as the engine's own defaults.

@@ -238,6 +238,17 @@ impl Request {
         self.last_token = visible;
     }
 
+    /// A pass that computed `tokens` tokens of it has ended. Says whether they belong to KV that it has lost since
+    /// (R74).
+    pub(crate) fn land(&mut self, tokens: u32) -> bool {
+        self.flying_tokens -= tokens;
+        let is_stale = self.stale_tokens > 0;
+        if is_stale {
+            self.stale_tokens -= tokens;
+        }
+        is_stale
+    }
+
     /// The tokens that a burst with `accepted` drafts gives it: one more, but for those past its end.
     pub(crate) fn burst_tokens(&self, accepted: u32, model_len_max: u32) -> u32 {
         let left = self.total_output_tokens(model_len_max).saturating_sub(self.generated_tokens());

@@ -13,11 +13,7 @@ impl Trtllm {
         let slot = row.slot;
         let request = &mut self.arena[slot];
         self.requests_touched += 1;
-        request.flying_tokens -= row.tokens;
-        let is_stale = request.stale_tokens > 0;
-        if is_stale {
-            request.stale_tokens -= row.tokens;
-        }
+        let is_stale = request.land(row.tokens);
         // A stop token was seen while this pass ran: its share is ignored (O3).
         if request.stage == Stage::Finished {
             self.retire(slot);
