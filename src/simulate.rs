@@ -205,8 +205,17 @@ impl Run {
             HostTime::Added(per_pass_ms)
         };
         let pricer = || PassPricer::new(Arc::clone(&provider), host).with_pricing(pricing.clone());
+        let acceptance = facts.speculation.as_ref().map(|speculates| {
+            let acceptance =
+                scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
+            Arc::new(acceptance.expect("checked when resolved"))
+        });
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
-            .map(|id| build_engine(scenario, EngineId(id), extras, pricer()))
+            .map(EngineId)
+            .map(|id| {
+                let drafting = acceptance.clone().map(|a| Drafting::new(a, scenario.seed, id));
+                build_engine(scenario, id, drafting, extras, pricer())
+            })
             .collect();
         let mut recorder = Recorder::new(scenario, extras, progress)?;
         for (id, engine) in (0..).zip(&engines) {
@@ -269,14 +278,10 @@ fn engines_of(scenario: &Scenario) -> u32 {
 fn build_engine(
     scenario: &Scenario,
     id: EngineId,
+    drafting: Option<Drafting>,
     extras: &Extras,
     mut pricer: PassPricer,
 ) -> Engine {
-    let drafting = scenario.engine.facts().speculation.map(|speculates| {
-        let acceptance = scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
-        let acceptance = acceptance.expect("checked when resolved");
-        Drafting::new(Arc::new(acceptance), scenario.seed, id)
-    });
     let (detokenize, advance) = (scenario.host.detokenize(), extras.advance());
     let scheduler = scenario.engine.scheduler(drafting, detokenize, advance);
     if extras.evidence.is_some() {

@@ -286,3 +286,12 @@ pub(crate) struct RequestRounds {
     /// Drafts accepted, those past its end included.
     pub(crate) accepted: u32,
 }
+
+impl RequestRounds {
+    /// `rounds` more, each of which verified `drafts` drafts and accepted `accepted` of them.
+    pub(crate) const fn add(&mut self, rounds: u32, drafts: u32, accepted: u32) {
+        self.rounds += rounds;
+        self.drafts += rounds * drafts;
+        self.accepted += rounds * accepted;
+    }
+}

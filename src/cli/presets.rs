@@ -18,7 +18,7 @@ use crate::engine::vllm::config::{Device, VllmConfig};
 use crate::model::accelerator::Accelerator;
 use crate::model::hugging_face;
 use crate::model::memory::sglang::StaticMemory;
-use crate::model::memory::trtllm::{self, FreeOptions};
+use crate::model::memory::trtllm;
 use crate::model::memory::{KvMemory, MemoryError, MemoryOptions};
 use crate::model::parallel::Parallel;
 use crate::model::presets::{self, AcceleratorPreset, ModelPreset, Source};
@@ -295,14 +295,14 @@ fn free_memory(
     parallel: &Parallel,
     args: &MemoryArgs,
 ) -> Result<String, CliError> {
-    let engine = TrtllmConfig::default();
-    let options = FreeOptions {
-        free_gpu_memory_fraction: engine.kv_cache_config.free_gpu_memory_fraction,
-        tokens_per_block: engine.kv_cache_config.tokens_per_block,
-        max_seq_len: args.max_model_len.unwrap_or(model.max_position_embeddings),
-        max_num_tokens: args.max_num_batched_tokens.unwrap_or(engine.max_num_tokens),
-        max_batch_size: args.max_num_seqs.unwrap_or(engine.max_batch_size),
+    let own = TrtllmConfig::default();
+    let engine = TrtllmConfig {
+        max_seq_len: args.max_model_len,
+        max_num_tokens: args.max_num_batched_tokens.unwrap_or(own.max_num_tokens),
+        max_batch_size: args.max_num_seqs.unwrap_or(own.max_batch_size),
+        ..own
     };
+    let options = engine.memory_options(model.max_position_embeddings);
     let said = match trtllm::blocks(model, accelerator, parallel, &options) {
         Ok(blocks) => format!(
             "{} tokens of KV, in blocks of {}: {} of what weights and a pass of {} tokens of {} requests leave",

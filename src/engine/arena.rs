@@ -278,9 +278,7 @@ impl Request {
         tokens: u32,
         outbox: &mut Outbox,
     ) {
-        self.rounds.rounds += 1;
-        self.rounds.drafts += drafts;
-        self.rounds.accepted += accepted;
+        self.rounds.add(1, drafts, accepted);
         if self.counted {
             outbox.rounds.add(1, drafts, accepted, tokens);
         }

@@ -15,8 +15,8 @@ use crate::base::ids::{EngineId, RequestId, SlotId};
 use crate::base::rng::Stream;
 use crate::workload::request::RecordedDrafts;
 
-/// How likely drafts are accepted, and found.
-#[derive(Clone, Debug, PartialEq)]
+/// How likely drafts are accepted, and found; by default none is accepted.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Acceptance {
     /// The chance that at least so many drafts are accepted, from 1 on; it never rises.
     pub(crate) at_least: Vec<f64>,

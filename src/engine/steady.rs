@@ -43,6 +43,15 @@ pub(crate) struct End {
     pub(crate) member: Member,
 }
 
+/// A member whose last token comes with the pass in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    /// Who.
+    pub(crate) member: Member,
+    /// Whether it is still a member: it is in one pass more, in vain.
+    pub(crate) is_member: bool,
+}
+
 /// A member by how far its KV is ahead of the tokens that all members have got since the first pass, which never
 /// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

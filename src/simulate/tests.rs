@@ -108,7 +108,7 @@ fn case(seed: u64) -> Case<VllmConfig> {
     let number = rng.random_range(1..45);
     let requests = requests(rng, number, longest, bypassed);
     Case {
-        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
+        acceptance: Acceptance::default(),
         config: config.with_defaults().expect("drawn within the ranges"),
         requests,
         users: one_in(rng, 4).then(|| rng.random_range(1..=number)),
@@ -488,7 +488,7 @@ fn requests_touched(
         drafts: None,
     });
     let case = Case {
-        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
+        acceptance: Acceptance::default(),
         config: (),
         requests: requests.collect(),
         users,

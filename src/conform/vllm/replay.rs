@@ -56,7 +56,7 @@ pub(crate) fn replay(
 
 fn engine_for(case: &Case, config: &VllmConfig, advance: Advance) -> Engine {
     // The requests of a case say themselves what becomes of their drafts.
-    let acceptance = Arc::new(Acceptance { at_least: Vec::new(), none_found: 0.0 });
+    let acceptance = Arc::new(Acceptance::default());
     let drafting = config.speculative_config.map(|_| Drafting::new(acceptance, 0, EngineId(0)));
     let scheduler = Vllm::new(config, drafting, SimDuration::ZERO, advance);
     let pricer = PassPricer::new(Arc::new(case.timing.linear()), HostTime::Added(0.0));

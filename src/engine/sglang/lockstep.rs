@@ -17,7 +17,7 @@ use crate::engine::Advance;
 use crate::engine::arena::{Arena, NOT_STEADY, Stage};
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
-use crate::engine::steady::Member;
+use crate::engine::steady::{Ending, Member};
 
 /// The place in the batch of the first request; others come before it and behind it.
 const FIRST_ORDER: u64 = 1 << 62;
@@ -39,13 +39,6 @@ pub(super) struct Lockstep {
     /// When the tokens of the last completed decode in step became visible.
     pub(super) last_visible: SimTime,
     members: Vec<Member>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Ending {
-    member: Member,
-    /// Whether it is still a member: it is in one pass more, in vain (O3).
-    is_member: bool,
 }
 
 impl Lockstep {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::speculative::{Speculation, SpeculativeConfig};
 use crate::base::config::ConfigError;
+use crate::model::memory::trtllm::FreeOptions;
 
 /// One TensorRT-LLM engine, run by its `PyExecutor`. The names, and how they nest, are those of its YAML file of options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -221,6 +222,17 @@ impl TrtllmConfig {
         }
         self.max_seq_len = Some(tokens);
         Ok(())
+    }
+
+    /// What decides over the pool that fits, with a model that can `model_tokens` tokens.
+    pub(crate) fn memory_options(&self, model_tokens: u32) -> FreeOptions {
+        FreeOptions {
+            free_gpu_memory_fraction: self.kv_cache_config.free_gpu_memory_fraction,
+            tokens_per_block: self.kv_cache_config.tokens_per_block,
+            max_seq_len: self.max_seq_len.unwrap_or(model_tokens),
+            max_num_tokens: self.max_num_tokens,
+            max_batch_size: self.max_batch_size,
+        }
     }
 
     /// Batch sizes at which passes that only decode run: those of CUDA graphs, if batches are padded to them (B6).

@@ -12,15 +12,7 @@ use crate::engine::Advance;
 use crate::engine::arena::{NOT_STEADY, Stage};
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
-use crate::engine::steady::Member;
-
-/// A member whose last token comes with the pass in flight.
-#[derive(Clone, Copy, Debug)]
-struct Ending {
-    member: Member,
-    /// Whether it is still a member: it is in one pass more, in vain (O3).
-    is_member: bool,
-}
+use crate::engine::steady::{Ending, Member};
 
 /// What stands around the set.
 #[derive(Clone, Debug)]

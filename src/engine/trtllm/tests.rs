@@ -25,7 +25,7 @@ struct Dut {
 impl Dut {
     /// 32 seats, passes of 64 tokens, 1,000 blocks of 8; one pass at a time, no reuse.
     fn new(change: impl FnOnce(&mut TrtllmConfig)) -> Self {
-        Self::accepting(Acceptance { at_least: Vec::new(), none_found: 0.0 }, change)
+        Self::accepting(Acceptance::default(), change)
     }
 
     /// The same, with so many drafts accepted and found.

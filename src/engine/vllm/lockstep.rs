@@ -15,15 +15,7 @@ use crate::base::time::SimTime;
 use crate::engine::arena::{NOT_STEADY, Request};
 use crate::engine::outbox::Outbox;
 use crate::engine::plan::{LeftRows, PassPlan, PassSpan, Row};
-use crate::engine::steady::{Member, Stride};
-
-/// A member whose last token comes with the pass in flight.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
-    pub(super) member: Member,
-    /// Whether it is still a member: it is in one pass more, in vain (R73).
-    pub(super) is_member: bool,
-}
+use crate::engine::steady::{Ending, Member, Stride};
 
 /// What a request around the set gets in a pass.
 #[derive(Clone, Copy, Debug)]
@@ -148,45 +140,57 @@ impl Vllm {
         });
     }
 
-    /// Brings the counters of a member up to date and takes it out of the set.
-    fn leave_steady(&mut self, slot: SlotId) {
-        self.settle(slot);
+    /// Brings the counters of a member up to date and takes it out of the set. Says how many tokens of its last burst
+    /// lie past its end.
+    fn leave_steady(&mut self, slot: SlotId) -> u64 {
+        let past_end = self.settle(slot);
         let request = &self.arena[slot];
         let (computed, counted) = (request.computed_tokens, request.counted);
         self.steady.leave(computed, counted, self.planned_passes, &self.arena);
         self.requests_touched += 1;
+        past_end
     }
 
-    /// Brings the counters of a member up to date; it is a member no more.
-    fn settle(&mut self, slot: SlotId) {
+    /// Brings the counters of a member up to date; it is a member no more. Says how many tokens of its last burst lie
+    /// past its end.
+    fn settle(&mut self, slot: SlotId) -> u64 {
         let Stride { query_tokens, burst_tokens, reach_tokens } = self.steady.stride;
-        let last_known_tokens = self.last_known_tokens(slot);
         let request = &mut self.arena[slot];
         let planned = (self.planned_passes - request.steady_since) as u32;
         let completed = self.completed_passes.saturating_sub(request.steady_since) as u32;
         request.steady_since = NOT_STEADY;
         request.computed_tokens += planned * query_tokens;
-        request.computed_tokens -= completed * (query_tokens - burst_tokens);
-        request.known_tokens += completed * burst_tokens;
-        request.flying_tokens += (planned - completed) * query_tokens;
-        if self.limits.asynchronous {
-            request.placeholder_tokens = request.computed_tokens + 1 - request.known_tokens;
-        }
-        if self.limits.speculation.is_on() {
-            request.draft_tokens = self.limits.speculation.drafts;
-            request.rounds.rounds += completed;
-            request.rounds.drafts += completed * (query_tokens - 1);
-            request.rounds.accepted += completed * (burst_tokens - 1);
-        }
-        // What the last burst brought past the end is thrown away.
-        request.known_tokens = request.known_tokens.min(last_known_tokens);
+        request.flying_tokens += planned * query_tokens;
+        request.draft_tokens = self.limits.speculation.drafts;
         if planned > 0 {
             request.last_pass = self.planned_passes - 1;
         }
-        if completed > 0 {
-            request.last_token = self.last_visible;
+        let past_end = self.land_bursts(slot, completed);
+        let request = &mut self.arena[slot];
+        if self.limits.asynchronous {
+            request.placeholder_tokens = request.computed_tokens + 1 - request.known_tokens;
         }
         self.kv.recount(slot, request.computed_tokens + reach_tokens - burst_tokens);
+        past_end
+    }
+
+    /// So many passes of a request have ended that gave it a burst each, which its counters do not have yet. Says how
+    /// many tokens of the last one lie past its end: they are thrown away.
+    fn land_bursts(&mut self, slot: SlotId, passes: u32) -> u64 {
+        let Stride { query_tokens, burst_tokens, .. } = self.steady.stride;
+        let last_known_tokens = self.last_known_tokens(slot);
+        let request = &mut self.arena[slot];
+        request.computed_tokens -= passes * (query_tokens - burst_tokens);
+        request.flying_tokens -= passes * query_tokens;
+        if self.limits.speculation.is_on() {
+            request.rounds.add(passes, query_tokens - 1, burst_tokens - 1);
+        }
+        if passes > 0 {
+            request.last_token = self.last_visible;
+        }
+        let known_tokens = request.known_tokens + passes * burst_tokens;
+        request.known_tokens = known_tokens.min(last_known_tokens);
+        (known_tokens - request.known_tokens).into()
     }
 
     /// Plans the running requests around the set, and says whether that was possible. If not,
@@ -426,32 +430,15 @@ impl Vllm {
     /// is, in the set.
     fn finish_steady(&mut self, member: Member, outbox: &mut Outbox) {
         let slot = member.slot;
-        let Stride { query_tokens, burst_tokens, .. } = self.steady.stride;
-        let known_before = if self.arena[slot].steady_since == NOT_STEADY {
+        let past_end = if self.arena[slot].steady_since == NOT_STEADY {
             // It left when the next pass was planned.
-            let last_known_tokens = self.last_known_tokens(slot);
-            let last_visible = self.last_visible;
-            let request = &mut self.arena[slot];
-            let known_before = request.known_tokens;
-            request.known_tokens = (known_before + burst_tokens).min(last_known_tokens);
-            request.computed_tokens -= query_tokens - burst_tokens;
-            request.flying_tokens -= query_tokens;
-            request.last_token = last_visible;
-            if self.limits.speculation.is_on() {
-                request.rounds.rounds += 1;
-                request.rounds.drafts += query_tokens - 1;
-                request.rounds.accepted += burst_tokens - 1;
-            }
-            known_before
+            self.land_bursts(slot, 1)
         } else {
-            let known_before = self.known_tokens(slot) - burst_tokens;
-            self.leave_steady(slot);
-            known_before
+            self.leave_steady(slot)
         };
         let request = &self.arena[slot];
         if request.counted {
             // The burst was counted whole.
-            let past_end = u64::from(known_before + burst_tokens - request.known_tokens);
             outbox.burst_tokens -= past_end;
             outbox.rounds.tokens -= past_end;
         }

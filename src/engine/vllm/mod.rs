@@ -40,11 +40,11 @@ use super::drafting::Drafting;
 use super::error::EngineError;
 use super::outbox::Outbox;
 use super::plan::{Entry, LeftRows, PassPlan, PassSpan, Row};
-use super::steady::{Member, SteadySet, Stride};
+use super::steady::{Ending, Member, SteadySet, Stride};
 use super::{Advance, Effort, Levels, Scheduler};
 use config::{Limits, VllmConfig};
 use interval::PrefillInterval;
-use lockstep::{Ending, Scratch};
+use lockstep::Scratch;
 use queue::WaitingQueue;
 use waiting::StuckHead;
 

@@ -36,7 +36,7 @@ impl Vllm {
         let finish = if row.is_chunk {
             None
         } else {
-            self.take_burst(row, accepted + 1, is_stale, span, outbox)
+            self.take_burst(row, accepted, is_stale, span, outbox)
         };
         if (self.limits.asynchronous || self.limits.speculation.is_on()) && !is_stale {
             let request = &self.arena[slot];
@@ -88,11 +88,12 @@ impl Vllm {
         accepted
     }
 
-    /// The request got the next `tokens` output tokens; those past its end are thrown away (R17).
+    /// The request got an output token, and one for each of its `accepted` drafts; those past its end are thrown away
+    /// (R17).
     fn take_burst(
         &mut self,
         row: &mut Row,
-        tokens: u32,
+        accepted: u32,
         is_stale: bool,
         span: PassSpan,
         outbox: &mut Outbox,
@@ -101,15 +102,15 @@ impl Vllm {
         let request = &mut self.arena[row.slot];
         // A preemption has forgotten the placeholders of outputs that were in flight (R74).
         if self.limits.asynchronous && !is_stale {
-            request.placeholder_tokens -= tokens;
+            request.placeholder_tokens -= 1 + accepted;
         }
         let model_len_max = self.limits.model_len_max;
-        row.emitted_tokens = request.burst_tokens(tokens - 1, model_len_max);
+        row.emitted_tokens = request.burst_tokens(accepted, model_len_max);
         request.known_tokens += row.emitted_tokens;
         request.note_burst(row.emitted_tokens, visible, self.detokenize, outbox);
         if self.drafting.is_some() && row.is_decode {
             let drafts = if row.is_padding { 0 } else { row.drafts };
-            request.note_round(drafts, tokens - 1, row.emitted_tokens, outbox);
+            request.note_round(drafts, accepted, row.emitted_tokens, outbox);
         }
         let finish = request.finish_reason(model_len_max);
         if finish.is_none()

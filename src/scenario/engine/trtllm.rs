@@ -4,9 +4,9 @@ use super::{Deployed, EngineFacts, SpeculationFacts};
 use crate::base::config::ConfigError;
 use crate::engine::frontend::FrontEnd;
 use crate::engine::trtllm::config::{TOKENS_MAX, TrtllmConfig};
-use crate::engine::trtllm::speculative::DecodingType;
+use crate::engine::trtllm::speculative::Speculation;
 use crate::model::accelerator::Accelerator;
-use crate::model::memory::trtllm::{self, FreeOptions};
+use crate::model::memory::trtllm;
 use crate::model::parallel::Parallel;
 use crate::model::shape::ModelShape;
 use crate::report::warning::EngineFields;
@@ -30,11 +30,14 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
         asynchronous: overlaps,
         front_end: FrontEnd::Trtllm { sequence_tokens, prompt_tokens_max },
         captured_batches: config.captured_batches(),
-        speculation: config.speculative_config.map(|speculative| SpeculationFacts {
-            method: speculative.decoding_type.name(),
-            drafts: speculative.drafts(),
-            looks_up: speculative.decoding_type == DecodingType::NGram,
-            field: "engine.trtllm.speculative_config",
+        speculation: config.speculative_config.map(|speculative| {
+            let Speculation { drafts, looks_up, .. } = Speculation::of(Some(&speculative));
+            SpeculationFacts {
+                method: speculative.decoding_type.name(),
+                drafts,
+                looks_up,
+                field: "engine.trtllm.speculative_config",
+            }
         }),
         fields: EngineFields {
             sequence: if prompt_tokens_max < sequence_tokens {
@@ -76,13 +79,7 @@ fn resolve_memory(
     if kv.max_tokens.is_some() && config.allow_overcommit {
         return Ok(());
     }
-    let options = FreeOptions {
-        free_gpu_memory_fraction: kv.free_gpu_memory_fraction,
-        tokens_per_block: kv.tokens_per_block,
-        max_seq_len: config.max_seq_len.unwrap_or(model.max_position_embeddings),
-        max_num_tokens: config.max_num_tokens,
-        max_batch_size: config.max_batch_size,
-    };
+    let options = config.memory_options(model.max_position_embeddings);
     let blocks = trtllm::blocks(model, accelerator, parallel, &options).map_err(|error| {
         let accepted = format!(
             "a model that fits beside a pass of {} tokens, or max_tokens and allow_overcommit ({error})",

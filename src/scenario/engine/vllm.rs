@@ -5,8 +5,8 @@ use std::path::Path;
 use super::{Deployed, EngineFacts, SpeculationFacts, bad_log, logged_tokens};
 use crate::base::config::ConfigError;
 use crate::engine::frontend::FrontEnd;
-use crate::engine::vllm::config::{Device, TOKENS_MAX, VllmConfig};
-use crate::engine::vllm::speculative::SpeculativeMethod;
+use crate::engine::vllm::config::{Device, Limits, TOKENS_MAX, VllmConfig};
+use crate::engine::vllm::speculative::Speculation;
 use crate::model::accelerator::Accelerator;
 use crate::model::memory::{KvMemory, MemoryOptions};
 use crate::model::parallel::Parallel;
@@ -38,11 +38,14 @@ pub(super) fn facts(config: &VllmConfig) -> EngineFacts {
         asynchronous: config.async_scheduling,
         front_end: FrontEnd::Vllm { model_len_max: config.max_model_len.expect(seen) },
         captured_batches: config.captured_batches(),
-        speculation: config.speculative_config.map(|speculative| SpeculationFacts {
-            method: speculative.method.name(),
-            drafts: speculative.num_speculative_tokens,
-            looks_up: speculative.method == SpeculativeMethod::Ngram,
-            field: "engine.vllm.speculative_config",
+        speculation: config.speculative_config.map(|speculative| {
+            let Speculation { drafts, looks_up, .. } = Limits::of(config).speculation;
+            SpeculationFacts {
+                method: speculative.method.name(),
+                drafts,
+                looks_up,
+                field: "engine.vllm.speculative_config",
+            }
         }),
         fields: EngineFields {
             sequence: "engine.vllm.max_model_len",

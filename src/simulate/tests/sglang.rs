@@ -78,7 +78,7 @@ fn case(seed: u64) -> Case<Deployment> {
     }
     let config = config.resolve().expect("drawn within the ranges");
     let config = Deployment { config, on_grid };
-    let acceptance = Acceptance { at_least: Vec::new(), none_found: 0.0 };
+    let acceptance = Acceptance::default();
     Case { config, acceptance, requests, users, bypassed, detokenize, warmup }
 }
 

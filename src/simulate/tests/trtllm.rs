@@ -65,7 +65,7 @@ fn case(seed: u64) -> Case<TrtllmConfig> {
     };
     let number = rng.random_range(1..45);
     Case {
-        acceptance: Acceptance { at_least: Vec::new(), none_found: 0.0 },
+        acceptance: Acceptance::default(),
         config: config.resolve().expect("drawn within the ranges"),
         requests: requests(rng, number, longest, false),
         users: one_in(rng, 4).then(|| rng.random_range(1..=number)),

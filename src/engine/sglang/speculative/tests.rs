@@ -46,7 +46,7 @@ fn dut(
     };
     change(&mut config);
     let config = config.resolve().unwrap();
-    let acceptance = Arc::new(Acceptance { at_least: Vec::new(), none_found: 0.0 });
+    let acceptance = Arc::new(Acceptance::default());
     let drafting = config.speculative_algorithm.map(|_| Drafting::new(acceptance, 0, EngineId(0)));
     Dut {
         scheduler: Sglang::new(&config, drafting, SimDuration::ZERO, Advance::OneByOne),
