@@ -239,7 +239,7 @@ fn measure(case: &Case) -> (Duration, f64, f64) {
     let report = simulate(&case.scenario, &extras, &mut ()).expect("the load can be simulated");
     let took = started.elapsed();
     let mut json = Vec::new();
-    report.write_json(&mut json).expect("memory can be written to");
+    report.report.write_json(&mut json).expect("memory can be written to");
     let json: Value = serde_json::from_slice(&json).expect("a report is JSON");
     let number = |path: &str| json.pointer(path).and_then(Value::as_f64).expect("it is there");
     (took, number("/host/passes"), number("/requests/input"))

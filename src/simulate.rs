@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::base::ids::{EngineId, RequestId};
-use crate::base::output::{OutputError, ResultFile};
+use crate::base::output::{MadeFolders, OutputError, ResultFile};
 use crate::base::record::{Rejection, Unserved};
 use crate::base::time::{SimDuration, SimTime};
 use crate::engine::Advance;
@@ -19,6 +19,7 @@ use crate::kernel::error::RunError;
 use crate::kernel::{Ending, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
+use crate::report::sink::{JsonSink, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineFacts, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
@@ -48,6 +49,8 @@ impl Progress for () {
 /// What a run is to leave behind beside its report.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
+    /// The folder of `report.json`, made if need be.
+    pub out: Option<PathBuf>,
     /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
     pub requests: Option<PathBuf>,
     /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
@@ -59,19 +62,41 @@ pub struct Extras {
 }
 
 impl Extras {
-    fn advance(&self) -> Advance {
+    /// How passes are computed where `every_share` of them is wanted, or not.
+    fn advance(&self, every_share: bool) -> Advance {
         // The log names every request of a pass, so somebody has to look at them.
-        if self.stepwise || tracing::enabled!(target: "servesim::pass", tracing::Level::TRACE) {
-            Advance::OneByOne
-        } else {
-            Advance::InStep
+        let logs = tracing::enabled!(target: "servesim::pass", tracing::Level::TRACE);
+        if self.stepwise || every_share || logs { Advance::OneByOne } else { Advance::InStep }
+    }
+}
+
+/// A run that has ended. Its results are complete, and not in their place yet.
+pub struct Simulated {
+    /// The report. Its `host.wall_ms` is 0: the clock on the wall belongs to the caller.
+    pub report: Report,
+    sinks: Vec<Box<dyn Sink>>,
+    files: Vec<ResultFile>,
+    made: Option<MadeFolders>,
+}
+
+impl Simulated {
+    /// Puts the results in their place: all of them, unless the disk fails in between.
+    ///
+    /// # Errors
+    /// One cannot be written. Then none is in its place.
+    pub fn put(self) -> Result<Report, OutputError> {
+        let Self { report, sinks, files, made } = self;
+        // What is declared first goes last: an empty folder, after what was on its way into it.
+        let (_made, mut files) = (made, files);
+        for sink in sinks {
+            files.extend(sink.finish(&report)?);
         }
+        files.into_iter().try_for_each(ResultFile::close)?;
+        Ok(report)
     }
 }
 
 /// Runs a resolved scenario (see [`Scenario::resolve`]).
-///
-/// The report's `host.wall_ms` is left at 0: the clock on the wall belongs to the caller.
 ///
 /// # Errors
 /// The workload cannot be read, a pass cannot be priced, or a result cannot be written. Then there
@@ -80,25 +105,45 @@ pub fn simulate(
     scenario: &Scenario,
     extras: &Extras,
     progress: &mut dyn Progress,
-) -> Result<Report, RunError> {
+) -> Result<Simulated, RunError> {
     // Opened before anything runs, as every file is.
+    let made = extras.out.as_deref().map(MadeFolders::make).transpose()?;
     let evidence_file = extras.evidence.as_deref().map(|path| ResultFile::create(path, false));
     let evidence_file = evidence_file.transpose()?;
-    let (run, facts) = run(scenario, extras, progress)?;
+    let sinks = sinks(scenario, extras)?;
+    let (run, facts) = run(scenario, extras, sinks, progress)?;
     let evidence = evidence_of(&run.engines);
-    if let Some(file) = evidence_file {
+    let mut files = Vec::new();
+    if let Some(mut file) = evidence_file {
         let provider = timing_of(scenario).provider_name();
-        file.put(|out| write_evidence(provider, &evidence, out))?;
+        file.fill(|out| write_evidence(provider, &evidence, out))?;
+        files.push(file);
     }
-    Ok(run.report(scenario, facts, &evidence))
+    let (report, sinks) = run.report(scenario, facts, &evidence);
+    Ok(Simulated { report, sinks, files, made })
+}
+
+/// What makes results of the run besides its report. Their files are open.
+fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, OutputError> {
+    let speculates = scenario.engine.facts().speculation.is_some();
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    if let Some(path) = &extras.requests {
+        sinks.push(Box::new(RequestSink::create(path)?.with_rounds(speculates)));
+    }
+    if let Some(folder) = &extras.out {
+        sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));
+    }
+    Ok(sinks)
 }
 
 /// Runs a resolved scenario to its end.
 fn run(
     scenario: &Scenario,
     extras: &Extras,
+    sinks: Vec<Box<dyn Sink>>,
     progress: &mut dyn Progress,
 ) -> Result<(Run, WorkloadFacts), RunError> {
+    let told = Told { sinks, progress };
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
             let open = || ReshapedTrace::open(config, scenario.seed);
@@ -108,7 +153,7 @@ fn run(
             };
             let limit = config.reshape.as_ref().and_then(|reshape| reshape.max_concurrency);
             let mut source = Limited::new(source, limit);
-            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let run = Run::of(scenario, extras, told, &mut source)?;
             let trace = source.inner().inner();
             let counts = trace.counts();
             let name = match config.path.file_name() {
@@ -135,7 +180,7 @@ fn run(
         WorkloadConfig::Synthetic(config) => {
             let source = SyntheticSource::new(config, scenario.seed)?;
             let mut source = Limited::new(source, config.max_concurrency);
-            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let run = Run::of(scenario, extras, told, &mut source)?;
             let facts = WorkloadFacts {
                 name: "synthetic load".to_owned(),
                 description: json!({
@@ -150,7 +195,7 @@ fn run(
         WorkloadConfig::ServeGen(config) => {
             let source = ServeGenSource::open(config, scenario.seed)?;
             let mut source = Limited::new(source, config.max_concurrency);
-            let run = Run::of(scenario, extras, progress, &mut source)?;
+            let run = Run::of(scenario, extras, told, &mut source)?;
             let name = config.path.file_name().unwrap_or_default().to_string_lossy();
             let facts = WorkloadFacts {
                 name: format!("clients of {name}"),
@@ -179,6 +224,13 @@ struct Run {
     engines: Vec<Engine>,
     ending: Ending,
     metrics: Metrics,
+    sinks: Vec<Box<dyn Sink>>,
+}
+
+/// Who is told of a run.
+struct Told<'a> {
+    sinks: Vec<Box<dyn Sink>>,
+    progress: &'a mut dyn Progress,
 }
 
 impl Run {
@@ -186,7 +238,7 @@ impl Run {
     fn of(
         scenario: &Scenario,
         extras: &Extras,
-        progress: &mut dyn Progress,
+        told: Told<'_>,
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let facts = scenario.engine.facts();
@@ -210,28 +262,41 @@ impl Run {
                 scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
             Arc::new(acceptance.expect("checked when resolved"))
         });
+        let wants = told.sinks.iter().fold(Wants::default(), |all, sink| all.and(sink.wants()));
+        let advance = extras.advance(wants.every_share);
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
             .map(EngineId)
             .map(|id| {
                 let drafting = acceptance.clone().map(|a| Drafting::new(a, scenario.seed, id));
-                build_engine(scenario, id, drafting, extras, pricer())
+                let pricer = pricer();
+                let pricer =
+                    if extras.evidence.is_some() { pricer.with_outliers() } else { pricer };
+                build_engine(scenario, id, drafting, advance, pricer)
             })
             .collect();
-        let mut recorder = Recorder::new(scenario, extras, progress)?;
-        for (id, engine) in (0..).zip(&engines) {
-            recorder.metrics.kv_capacity(EngineId(id), engine.levels().usable_blocks);
+        let mut recorder = Recorder::new(scenario, told);
+        let blocks: Vec<u32> = engines.iter().map(|engine| engine.levels().usable_blocks).collect();
+        for (id, &blocks) in (0..).zip(&blocks) {
+            recorder.metrics.kv_capacity(EngineId(id), blocks);
         }
+        recorder.sinks.iter_mut().for_each(|sink| sink.engines(&blocks));
         let frontend_delay = scenario.host.frontend();
         let kernel = Kernel::new(source, &mut engines, facts.front_end, frontend_delay);
+        let kernel = if wants.details { kernel.with_details() } else { kernel };
         let ending = kernel.run(&mut recorder)?;
-        let metrics = recorder.end(&ending)?;
-        Ok(Self { engines, ending, metrics })
+        let (metrics, sinks) = recorder.end(&ending)?;
+        Ok(Self { engines, ending, metrics, sinks })
     }
 
     /// What is to be told of it.
-    fn report(self, scenario: &Scenario, workload: WorkloadFacts, evidence: &Evidence) -> Report {
+    fn report(
+        self,
+        scenario: &Scenario,
+        workload: WorkloadFacts,
+        evidence: &Evidence,
+    ) -> (Report, Vec<Box<dyn Sink>>) {
         let facts = scenario.engine.facts();
-        let Self { engines, ending, metrics } = self;
+        let Self { engines, ending, metrics, sinks } = self;
         let mut warnings = Vec::new();
         if facts.prefix_caching && workload.names_no_prefixes {
             warnings.push(Warning::NoPrefixIdentity {
@@ -263,7 +328,7 @@ impl Run {
         warnings.extend(evidence.shares().and_then(|shares| Warning::of_prices(&shares)));
         let host = host_facts(&engines, ending.events);
         let timing = timing_facts(scenario, &engines, evidence);
-        Report::new(subject, summary, timing, warnings, ending.digest, host)
+        (Report::new(subject, summary, timing, warnings, ending.digest, host), sinks)
     }
 }
 
@@ -279,14 +344,10 @@ fn build_engine(
     scenario: &Scenario,
     id: EngineId,
     drafting: Option<Drafting>,
-    extras: &Extras,
-    mut pricer: PassPricer,
+    advance: Advance,
+    pricer: PassPricer,
 ) -> Engine {
-    let (detokenize, advance) = (scenario.host.detokenize(), extras.advance());
-    let scheduler = scenario.engine.scheduler(drafting, detokenize, advance);
-    if extras.evidence.is_some() {
-        pricer = pricer.with_outliers();
-    }
+    let scheduler = scenario.engine.scheduler(drafting, scenario.host.detokenize(), advance);
     let warm = match scenario.metrics.warmup {
         Some(WarmupConfig::WarmCache(requests)) => requests.try_into().unwrap_or(u32::MAX),
         _ => 0,
@@ -382,44 +443,32 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine], evidence: &Evidence) ->
 /// Takes down what happens in a run.
 struct Recorder<'a> {
     metrics: Metrics,
-    rows: Option<RequestSink>,
+    sinks: Vec<Box<dyn Sink>>,
     progress: &'a mut dyn Progress,
 }
 
 impl<'a> Recorder<'a> {
-    fn new(
-        scenario: &Scenario,
-        extras: &Extras,
-        progress: &'a mut dyn Progress,
-    ) -> Result<Self, OutputError> {
-        // Files are opened before anything runs: a run is never lost for a missing folder.
-        let rows = extras.requests.as_deref().map(RequestSink::create).transpose()?;
+    fn new(scenario: &Scenario, told: Told<'a>) -> Self {
         let drafts = scenario.engine.facts().speculation.map(|speculates| speculates.drafts);
-        let rows = rows.map(|rows| rows.with_rounds(drafts.is_some()));
         let metrics = Metrics::new(options(&scenario.metrics))
             .with_slo(scenario.slo.clone())
             .with_rounds(drafts);
-        Ok(Self { metrics, rows, progress })
+        Self { metrics, sinks: told.sinks, progress: told.progress }
     }
 
     fn is_counted(&self, id: RequestId, arrival: SimTime) -> bool {
         self.metrics.is_counted(id, arrival)
     }
 
-    /// Takes down who is left, and puts the rows into their place.
-    fn end(mut self, ending: &Ending) -> Result<Metrics, OutputError> {
+    /// Takes down who is left.
+    fn end(mut self, ending: &Ending) -> Result<(Metrics, Vec<Box<dyn Sink>>), OutputError> {
         for request in &ending.unfinished {
             self.metrics.unfinished(request.id, request.class, request.arrival);
             let counted = self.is_counted(request.id, request.arrival);
-            if let Some(rows) = &mut self.rows {
-                rows.unfinished(request, counted)?;
-            }
+            self.sinks.iter_mut().try_for_each(|sink| sink.unfinished(request, counted))?;
         }
         assert_eq!(self.metrics.outcomes().total(), ending.input, "no request is lost");
-        if let Some(rows) = self.rows {
-            rows.close()?;
-        }
-        Ok(self.metrics)
+        Ok((self.metrics, self.sinks))
     }
 }
 
@@ -430,39 +479,29 @@ impl Observer for Recorder<'_> {
 
     fn classes(&mut self, names: &[String]) {
         self.metrics.add_classes(names);
-        if let Some(rows) = &mut self.rows {
-            rows.name_classes(names);
-        }
+        self.sinks.iter_mut().for_each(|sink| sink.classes(names));
     }
 
     fn rejected(&mut self, request: &RequestSpec, why: Rejection) -> Result<(), RunError> {
         self.metrics.rejected(request.id, request.class, request.arrival, why);
         let counted = Observer::is_counted(self, request);
-        if let Some(rows) = &mut self.rows {
-            let unserved = Unserved {
-                id: request.id,
-                line: request.line,
-                engine: None,
-                arrival: request.arrival,
-                priority: request.priority,
-                class: request.class,
-                prompt_tokens: request.prompt_tokens,
-            };
-            rows.rejected(&unserved, why, counted)?;
-        }
+        let unserved = Unserved {
+            id: request.id,
+            line: request.line,
+            engine: None,
+            arrival: request.arrival,
+            priority: request.priority,
+            class: request.class,
+            prompt_tokens: request.prompt_tokens,
+        };
+        self.sinks.iter_mut().try_for_each(|sink| sink.rejected(&unserved, why, counted))?;
         Ok(())
     }
 
     fn told(&mut self, outbox: &Outbox) -> Result<(), RunError> {
         take_down(&mut self.metrics, outbox);
-        if let Some(rows) = &mut self.rows {
-            for &(unserved, why, _) in &outbox.turned_away {
-                let counted = self.metrics.is_counted(unserved.id, unserved.arrival);
-                rows.rejected(&unserved, why, counted)?;
-            }
-            for record in &outbox.finished {
-                rows.finished(record, self.metrics.is_counted(record.id, record.arrival))?;
-            }
+        for sink in &mut self.sinks {
+            tell(sink.as_mut(), &self.metrics, outbox)?;
         }
         Ok(())
     }
@@ -485,6 +524,24 @@ fn take_down(metrics: &mut Metrics, outbox: &Outbox) {
     for &(engine, since, waiting) in &outbox.idle {
         metrics.idle(engine, since, waiting);
     }
+}
+
+/// Tells a sink what engines told.
+fn tell(sink: &mut dyn Sink, metrics: &Metrics, outbox: &Outbox) -> Result<(), OutputError> {
+    outbox.passes.iter().for_each(|pass| sink.pass(pass));
+    outbox.details.iter().flatten().try_for_each(|pass| sink.detail(pass))?;
+    outbox.token_gaps.iter().for_each(|&(gap, count)| sink.emission_gap(gap, count));
+    sink.burst_tokens(outbox.burst_tokens);
+    for &(engine, since, waiting) in &outbox.idle {
+        sink.idle(engine, since, waiting);
+    }
+    for (unserved, why, _) in &outbox.turned_away {
+        sink.rejected(unserved, *why, metrics.is_counted(unserved.id, unserved.arrival))?;
+    }
+    for record in &outbox.finished {
+        sink.finished(record, metrics.is_counted(record.id, record.arrival))?;
+    }
+    Ok(())
 }
 
 fn options(config: &MetricsConfig) -> MetricsOptions {

@@ -3,6 +3,7 @@
 //! files.
 
 pub(crate) mod config;
+pub(crate) mod detail;
 pub(crate) mod digest;
 pub(crate) mod hint;
 pub(crate) mod ids;

@@ -158,8 +158,19 @@ impl ResultFile {
         mut self,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), OutputError> {
-        content(&mut self).map_err(|error| OutputError::write(&self.path, error))?;
+        self.fill(content)?;
         self.close()
+    }
+
+    /// Writes the whole result, or more of it; it stays where it is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn fill(
+        &mut self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), OutputError> {
+        content(self).map_err(|error| OutputError::write(&self.path, error))
     }
 
     /// Puts the complete result in its place.
@@ -191,6 +202,39 @@ impl Write for ResultFile {
         match &mut self.stream {
             Stream::Plain(file) => file.flush(),
             Stream::Gzip(encoder) => encoder.flush(),
+        }
+    }
+}
+
+/// Folders made for results, innermost first. Those that are left empty go again when this does.
+#[derive(Debug)]
+pub(crate) struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Makes `folder` and what is missing above it.
+    ///
+    /// # Errors
+    /// It cannot be made, or something else has its name.
+    pub(crate) fn make(folder: &Path) -> Result<Self, OutputError> {
+        let make = || {
+            if folder.exists() && !folder.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+            let made = folder.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+            let made = Self(made);
+            std::fs::create_dir_all(folder)?;
+            Ok(made)
+        };
+        make().map_err(|error| OutputError::write(folder, error))
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Not empty: then it holds a result.
+            let _ = std::fs::remove_dir(folder);
         }
     }
 }

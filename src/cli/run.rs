@@ -2,9 +2,8 @@
 
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -13,7 +12,6 @@ use super::Outcome;
 use super::args::{CommonArgs, Format, ReplayArgs, RunArgs};
 use super::error::CliError;
 use super::progress::ProgressLine;
-use crate::base::output::{OutputError, ResultFile};
 use crate::report::Report;
 use crate::scenario::{Assignment, Scenario};
 use crate::simulate::{Extras, simulate};
@@ -49,23 +47,20 @@ fn execute(
     let scenario = scenario
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
-    let report_file = args.out.as_deref().map(ReportFile::create).transpose()?;
 
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
     let extras = Extras {
+        out: args.out.clone(),
         requests: args.requests.clone(),
         evidence: args.evidence.clone(),
         stepwise: args.stepwise,
     };
     let outcome = simulate(&scenario, &extras, &mut line);
     line.clear();
-    let mut report = outcome?;
-    report.set_wall_time(started.elapsed());
-
-    if let Some(file) = report_file {
-        file.put(&report)?;
-    }
+    let mut simulated = outcome?;
+    simulated.report.set_wall_time(started.elapsed());
+    let report = simulated.put()?;
     if args.requests.as_deref() == Some(Path::new("-")) {
         print(&report, args.format, &mut io::stderr().lock())?;
     } else {
@@ -78,52 +73,6 @@ fn execute(
         return Ok(Outcome::Failed);
     }
     Ok(Outcome::Done)
-}
-
-/// `report.json` in the folder of the results, opened before the run: a run is never lost for a folder
-/// that cannot be written. It appears when it is complete.
-struct ReportFile {
-    file: ResultFile,
-    /// Goes last: a folder with something in it stays.
-    made: MadeFolders,
-}
-
-impl ReportFile {
-    fn create(folder: &Path) -> Result<Self, OutputError> {
-        let made = MadeFolders::make(folder).map_err(|e| OutputError::write(folder, e))?;
-        let file = ResultFile::create(&folder.join("report.json"), false)?;
-        Ok(Self { file, made })
-    }
-
-    fn put(self, report: &Report) -> Result<(), OutputError> {
-        let Self { file, made: _made } = self;
-        file.put(|out| report.write_json(out))
-    }
-}
-
-/// Folders made for the results, innermost first. Those that are left empty go again.
-struct MadeFolders(Vec<PathBuf>);
-
-impl MadeFolders {
-    /// Makes `folder` and what is missing above it.
-    fn make(folder: &Path) -> io::Result<Self> {
-        if folder.exists() && !folder.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let made = Self(folder.ancestors().take_while(is_missing).map(Path::to_owned).collect());
-        fs::create_dir_all(folder)?;
-        Ok(made)
-    }
-}
-
-impl Drop for MadeFolders {
-    fn drop(&mut self) {
-        for folder in &self.0 {
-            // Not empty: then it holds a result.
-            let _ = fs::remove_dir(folder);
-        }
-    }
 }
 
 fn print(report: &Report, format: Format, out: &mut dyn Write) -> io::Result<()> {

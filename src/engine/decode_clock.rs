@@ -8,6 +8,7 @@ use super::driver::note_pass;
 use super::error::EngineError;
 use super::outbox::{Decision, Outbox};
 use super::plan::PassSpan;
+use crate::base::detail::{PassDetail, PassPrice};
 use crate::base::digest::Digest;
 use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
@@ -19,9 +20,13 @@ use crate::timing::work::{DecodeWork, PrefillWork};
 /// A pass of the run that is planned and not completed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
+    /// When.
+    pub(super) planned: SimTime,
     pub(super) span: PassSpan,
     pub(super) work: DecodeWork,
     pub(super) standing: Standing,
+    /// Default unless the outbox keeps details.
+    pub(super) price: PassPrice,
 }
 
 /// Where an engine stands once a pass is planned.
@@ -54,6 +59,8 @@ pub(crate) struct DecodeClock<'a> {
     pub(super) extends: bool,
     /// Whether the next pass to be completed was planned by this clock.
     pub(super) own_is_next: bool,
+    /// KV blocks of the engine.
+    pub(super) usable_blocks: u32,
     pub(super) pricer: &'a mut PassPricer,
     pub(super) digest: &'a mut Digest,
     /// Where the scheduler puts the gaps between tokens.
@@ -79,7 +86,13 @@ impl DecodeClock<'_> {
         self.device_free = end;
         self.passes += 1;
         self.may_plan = false;
-        let planned = Planned { span: PassSpan { start, end }, work: *work, standing };
+        let price = match &self.outbox.details {
+            Some(_) => self.pricer.last_in_full(work),
+            None => Ok(PassPrice::default()),
+        };
+        let price = price.map_err(|cause| EngineError::timing(start, cause))?;
+        let span = PassSpan { start, end };
+        let planned = Planned { planned: self.now, span, work: *work, standing, price };
         if let Some(log) = &mut self.outbox.log {
             log.push(Decision::PlannedInStep);
         }
@@ -112,9 +125,30 @@ impl DecodeClock<'_> {
     }
 
     fn record(&mut self, pass: &Planned) {
-        let Planned { span, work, standing } = *pass;
+        let Planned { planned, span, work, standing, price } = *pass;
         let Standing { used_blocks, running, waiting } = standing;
         note_pass(self.digest, span.end, &PrefillWork::default(), &work, used_blocks);
+        if let Some(details) = &mut self.outbox.details {
+            details.push(PassDetail {
+                engine: self.engine,
+                planned,
+                start: span.start,
+                end: span.end,
+                prefill_requests: 0,
+                prefill_tokens: 0,
+                prefill_past_tokens: 0,
+                decode_requests: work.requests,
+                decode_tokens: work.query_tokens,
+                decode_kv_tokens: work.kv_tokens,
+                price,
+                used_blocks,
+                usable_blocks: self.usable_blocks,
+                running,
+                waiting,
+                shares: Vec::new(),
+                preempted: Vec::new(),
+            });
+        }
         if self.extends
             && let Some(last) = self.outbox.passes.last_mut()
         {

@@ -11,8 +11,9 @@ use super::decode_clock::{DecodeClock, Planned, Standing};
 use super::error::EngineError;
 use super::notation::Notation;
 use super::outbox::{Decision, Outbox};
-use super::plan::{PassPlan, PassSpan};
+use super::plan::{PassPlan, PassSpan, Row};
 use super::{Effort, Levels, RadixStanding, Scheduler};
+use crate::base::detail::{PassDetail, PassPrice};
 use crate::base::digest::Digest;
 use crate::base::ids::EngineId;
 use crate::base::moment::{Moment, Phase};
@@ -29,8 +30,11 @@ const FRUITLESS_PASSES_MAX: u64 = 1_000_000;
 /// A pass between planning and completion.
 struct Flight {
     plan: Box<PassPlan>,
+    planned: SimTime,
     span: PassSpan,
     levels: Levels,
+    /// Default unless the outbox keeps details.
+    price: PassPrice,
 }
 
 impl Flight {
@@ -160,9 +164,11 @@ impl Engine {
         let in_flight = match (self.in_flight.front(), self.scheduler.depth()) {
             (None, 1) => None,
             (Some(flight), 2) if flight.plan.is_all_steady() => Some(Planned {
+                planned: flight.planned,
                 span: flight.span,
                 work: flight.plan.decode,
                 standing: flight.standing(),
+                price: flight.price,
             }),
             _ => return Ok(false),
         };
@@ -178,6 +184,7 @@ impl Engine {
             own_is_next: in_flight.is_none(),
             pricer: &mut self.pricer,
             digest: &mut self.digest,
+            usable_blocks: self.scheduler.levels().usable_blocks,
             outbox,
         };
         let finished_before = clock.outbox.finished.len();
@@ -202,7 +209,8 @@ impl Engine {
             let Standing { used_blocks, running, waiting } = planned.standing;
             let free_blocks = levels.usable_blocks - used_blocks;
             let levels = Levels { running, waiting, free_blocks, ..levels };
-            self.in_flight.push_back(Flight { plan, span: planned.span, levels });
+            let Planned { planned, span, price, .. } = planned;
+            self.in_flight.push_back(Flight { plan, planned, span, levels, price });
         }
         Ok(true)
     }
@@ -259,6 +267,11 @@ impl Engine {
             .price(&plan.prefill, &plan.decode)
             .map_err(|cause| EngineError::timing(start, cause))?;
         let end = start.checked_add(duration).ok_or_else(|| EngineError::clock(start))?;
+        let price = match &outbox.details {
+            Some(_) => self.pricer.last_in_full(&plan.decode),
+            None => Ok(PassPrice::default()),
+        };
+        let price = price.map_err(|cause| EngineError::timing(start, cause))?;
         self.device_free = end;
         self.passes += u64::from(!plan.has_no_work());
         self.fruitless_passes = if plan.has_new_work { 0 } else { self.fruitless_passes + 1 };
@@ -285,7 +298,8 @@ impl Engine {
                 radix: self.scheduler.radix_standing().map(Box::new),
             });
         }
-        self.in_flight.push_back(Flight { plan, span: PassSpan { start, end }, levels });
+        let span = PassSpan { start, end };
+        self.in_flight.push_back(Flight { plan, planned: now, span, levels, price });
         Ok(Call::Planned)
     }
 
@@ -307,7 +321,7 @@ impl Engine {
     pub(crate) fn complete_oldest(&mut self, outbox: &mut Outbox) -> SimTime {
         let flight = self.in_flight.pop_front().expect("the caller checks that one is in flight");
         let Standing { used_blocks, running, waiting } = flight.standing();
-        let Flight { mut plan, span, .. } = flight;
+        let Flight { mut plan, planned, span, levels, price } = flight;
         let finished_before = outbox.finished.len();
         let turned_away = outbox.turned_away.len();
         self.scheduler.complete(&mut plan, span, outbox);
@@ -335,6 +349,27 @@ impl Engine {
                 used_block_ns: 0,
                 running,
                 waiting,
+            });
+        }
+        if let Some(details) = &mut outbox.details {
+            details.push(PassDetail {
+                engine: self.id,
+                planned,
+                start: span.start,
+                end: span.end,
+                prefill_requests: plan.prefill.requests,
+                prefill_tokens: plan.prefill.new_tokens,
+                prefill_past_tokens: plan.prefill.past_tokens,
+                decode_requests: plan.decode.requests,
+                decode_tokens: plan.decode.query_tokens,
+                decode_kv_tokens: plan.decode.kv_tokens,
+                price,
+                used_blocks,
+                usable_blocks: levels.usable_blocks,
+                running,
+                waiting,
+                shares: plan.rows.iter().map(Row::share).collect(),
+                preempted: plan.preempted.clone(),
             });
         }
         if let Some(log) = &mut outbox.log {

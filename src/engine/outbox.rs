@@ -2,6 +2,7 @@
 
 use super::plan::{PassSpan, Row};
 use super::{Levels, RadixStanding};
+use crate::base::detail::PassDetail;
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, Rejection, RequestRecord, Rounds, Unserved};
 use crate::base::time::{SimDuration, SimTime};
@@ -29,6 +30,8 @@ pub(crate) struct Outbox {
     pub(crate) idle: Vec<(EngineId, SimTime, u32)>,
     /// Whether the engine is to return as soon as a request has finished: somebody waits for it.
     pub(crate) returns_ends: bool,
+    /// Every pass in full, if somebody asked for them.
+    pub(crate) details: Option<Vec<PassDetail>>,
     /// Every decision, if somebody asked for them.
     pub(crate) log: Option<Vec<Decision>>,
 }
@@ -96,7 +99,8 @@ impl Outbox {
 
     /// Whether it should be read before more is told.
     pub(crate) fn is_full(&self) -> bool {
-        self.passes.len().max(self.token_gaps.len()) >= ENTRIES_MAX
+        let details = self.details.as_ref().map_or(0, Vec::len);
+        self.passes.len().max(self.token_gaps.len()).max(details) >= ENTRIES_MAX
             || (self.returns_ends && !(self.finished.is_empty() && self.turned_away.is_empty()))
     }
 
@@ -132,6 +136,9 @@ impl Outbox {
         self.finished.clear();
         self.turned_away.clear();
         self.idle.clear();
+        if let Some(details) = &mut self.details {
+            details.clear();
+        }
         if let Some(log) = &mut self.log {
             log.clear();
         }

@@ -1,19 +1,11 @@
 //! One pass: who is in it, with how many tokens, and what that adds up to.
 
+use crate::base::detail::PassShare;
 use crate::base::ids::{RequestId, SlotId};
 use crate::base::time::SimTime;
 use crate::timing::work::{DecodeWork, PrefillWork};
 
-/// How a request came into a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// Admitted from the queue for the first time.
-    New,
-    /// It was running.
-    Running,
-    /// Admitted again after a preemption.
-    Resumed,
-}
+pub(crate) use crate::base::detail::Entry;
 
 /// One request's share of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +35,19 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// What others may know of it.
+    pub(crate) const fn share(&self) -> PassShare {
+        PassShare {
+            request: self.request,
+            tokens: self.tokens,
+            computed_before: self.computed_before,
+            entry: self.entry,
+            is_chunk: self.is_chunk,
+            is_decode: self.is_decode,
+            emitted_tokens: self.emitted_tokens,
+        }
+    }
+
     /// The row of a running request that computes one token behind `computed_before`.
     pub(crate) const fn decode(slot: SlotId, request: RequestId, computed_before: u32) -> Self {
         Self {

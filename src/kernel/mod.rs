@@ -119,6 +119,12 @@ impl<'a> Kernel<'a> {
         self
     }
 
+    /// Tells the observer of every pass in full.
+    pub(crate) fn with_details(mut self) -> Self {
+        self.outbox.details = Some(Vec::new());
+        self
+    }
+
     /// Runs until nothing can happen any more.
     ///
     /// # Errors

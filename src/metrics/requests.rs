@@ -230,13 +230,13 @@ impl RequestSink {
         self.write(request.class, &Row::unserved(request, "unfinished", counted))
     }
 
-    /// Puts the complete file in its place.
-    pub(crate) fn close(self) -> Result<(), OutputError> {
+    /// The complete file, not in its place yet.
+    pub(crate) fn into_file(self) -> Result<ResultFile, OutputError> {
         let file = match self.rows {
             Rows::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error),
             Rows::JsonLines(file) => Ok(file),
         };
-        file.map_err(|e| OutputError::write(&self.path, e))?.close()
+        file.map_err(|e| OutputError::write(&self.path, e))
     }
 
     fn write(&mut self, class: u16, row: &Row<'_>) -> Result<(), OutputError> {
@@ -324,7 +324,7 @@ mod tests {
         sink.finished(&record(), true).unwrap();
         sink.rejected(&REFUSED, Rejection::PromptTooLong, false).unwrap();
         sink.unfinished(&Unserved { engine: Some(EngineId(0)), ..REFUSED }, true).unwrap();
-        sink.close().unwrap();
+        sink.into_file().unwrap().close().unwrap();
         std::fs::read(&path).unwrap()
     }
 
@@ -372,7 +372,7 @@ mod tests {
     fn no_rows_still_have_a_header() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("requests.csv");
-        RequestSink::create(&path).unwrap().close().unwrap();
+        RequestSink::create(&path).unwrap().into_file().unwrap().close().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), COLUMNS.join(",") + "\n");
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod format;
 pub(crate) mod json;
 #[cfg(test)]
 mod sample;
+pub(crate) mod sink;
 pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod trace_page;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::base::detail::{PassDetail, PassPrice};
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::record::{PassRecord, Rejection, RequestRecord};
 use crate::base::time::{SimDuration, SimTime};
@@ -270,6 +271,8 @@ struct Seen {
     /// Whom the front end or the engine turned away, why, and when.
     rejected: Vec<(RequestId, Rejection, SimTime)>,
     passes: Vec<PassRecord>,
+    /// Every pass in full, but for the shares of those who only decode.
+    details: Vec<PassDetail>,
     /// Gaps between tokens, with how many there were.
     token_gaps: BTreeMap<SimDuration, u64>,
 }
@@ -289,6 +292,11 @@ impl Observer for Seen {
         let turned_away = outbox.turned_away.iter();
         self.rejected.extend(turned_away.map(|&(request, why, at)| (request.id, why, at)));
         outbox.passes.iter().for_each(|&pass| self.note_pass(pass));
+        for detail in outbox.details.iter().flatten() {
+            let mut detail = detail.clone();
+            detail.shares.retain(|share| !share.is_decode);
+            self.details.push(detail);
+        }
         for &(gap, count) in &outbox.token_gaps {
             *self.token_gaps.entry(gap).or_default() += count;
         }
@@ -376,10 +384,13 @@ fn serve<C>(
         finished: Vec::new(),
         rejected: Vec::new(),
         passes: Vec::new(),
+        details: Vec::new(),
         token_gaps: BTreeMap::new(),
     };
     let front_end = if case.bypassed { FrontEnd::Bypassed } else { server };
     let kernel = Kernel::new(&mut source, &mut engines, front_end, FRONTEND_DELAY);
+    // Half of the cases; asking for details must change nothing.
+    let kernel = if case.requests.len().is_multiple_of(2) { kernel.with_details() } else { kernel };
     let ending = kernel.run(&mut seen).expect("everything has a price");
     let [engine] = engines;
     Run { ending, seen, engine }
@@ -399,6 +410,8 @@ fn run_both_ways<C: Debug>(
     assert_eq!(a.finished, b.finished, "{}", what());
     assert_eq!(a.rejected, b.rejected, "{}", what());
     assert_eq!(a.passes, b.passes, "{}", what());
+    assert_eq!(a.details, b.details, "{}", what());
+    b.details.iter().for_each(assert_parts_add_up);
     assert_eq!(a.token_gaps, b.token_gaps, "{}", what());
     assert_eq!(stepwise.engine.kv_state(), in_step.engine.kv_state(), "{}", what());
     let events = stepwise.ending.events;
@@ -408,6 +421,15 @@ fn run_both_ways<C: Debug>(
     });
     assert_eq!(a, b, "{}", what());
     [stepwise, in_step]
+}
+
+/// The parts of its price are what the pass took.
+fn assert_parts_add_up(pass: &PassDetail) {
+    let PassPrice { prefill_ms, decode_ms, draft_ms, host_ms, decode_only_ms } = pass.price;
+    let parts_ms = prefill_ms + decode_ms + draft_ms + host_ms;
+    let took_ms = pass.end.since(pass.start).as_ms();
+    assert!((parts_ms - took_ms).abs() < 1e-6, "{pass:?}");
+    assert!(decode_only_ms.is_none_or(|alone_ms| alone_ms <= took_ms + 1e-6), "{pass:?}");
 }
 
 fn run(case: &Case<VllmConfig>, advance: Advance) -> Run {
@@ -563,7 +585,7 @@ fn a_cache_is_warmed_in_no_time() {
     let warm = crate::scenario::Assignment::parse("metrics.warmup.warm_cache=1").unwrap();
     let scenario = scenario.with(&[warm]).unwrap().resolve(folder.path()).unwrap();
     let extras = Extras { requests: Some(rows.clone()), ..Extras::default() };
-    let report = simulate(&scenario, &extras, &mut ()).unwrap();
+    let report = simulate(&scenario, &extras, &mut ()).unwrap().put().unwrap();
     let mut json = Vec::new();
     report.write_json(&mut json).unwrap();
     let report: Value = serde_json::from_slice(&json).unwrap();

@@ -10,6 +10,7 @@ use super::error::{LONGEST_PASS_MS, TimingError};
 use super::evidence::{Evidence, Origin, Part, PassKind};
 use super::work::{DecodeWork, PrefillWork};
 use super::{MixedPrice, TimingProvider};
+use crate::base::detail::PassPrice;
 use crate::base::time::SimDuration;
 
 /// How the price of a pass with both kinds of work is put together.
@@ -72,6 +73,8 @@ pub(crate) struct PassPricer {
     lookups: u64,
     /// Whether passes take no time for now.
     is_free: bool,
+    /// What the last price consisted of.
+    last: PassPrice,
 }
 
 /// How mixed passes were priced.
@@ -94,6 +97,7 @@ impl PassPricer {
             mixed_passes: MixedPasses::default(),
             lookups: 0,
             is_free: false,
+            last: PassPrice::default(),
         }
     }
 
@@ -123,34 +127,57 @@ impl PassPricer {
         prefill: &PrefillWork,
         decode: &DecodeWork,
     ) -> Result<SimDuration, TimingError> {
+        self.last = PassPrice::default();
         // A request without new tokens is no prefill work, whoever lists it.
-        let device_ms = match (prefill.new_tokens == 0, decode.is_empty()) {
+        let (prefill_ms, decode_ms, draft_ms) = match (prefill.new_tokens == 0, decode.is_empty()) {
             (true, true) => return Ok(SimDuration::ZERO),
             _ if self.is_free => return Ok(SimDuration::ZERO),
             (false, true) => {
                 self.evidence.begin(PassKind::Prefill);
-                self.prefill_ms(prefill)? * self.factor(PassKind::Prefill, prefill.new_tokens)
+                let factor = self.factor(PassKind::Prefill, prefill.new_tokens);
+                (self.prefill_ms(prefill)? * factor, 0.0, 0.0)
             }
             (true, false) => {
                 self.evidence.begin(PassKind::Decode);
                 let padded = self.padded(decode);
                 let factor = self.factor(PassKind::Decode, decode.requests.into());
-                self.decode_ms(&padded)? * factor + self.draft_ms(decode)?
+                (0.0, self.decode_ms(&padded)? * factor, self.draft_ms(decode)?)
             }
             (false, false) => {
                 self.evidence.begin(PassKind::Mixed);
                 let parts = self.mixed(prefill, decode)?;
-                parts.prefill_ms + parts.decode_ms + self.draft_ms(decode)?
+                (parts.prefill_ms, parts.decode_ms, self.draft_ms(decode)?)
             }
         };
+        let device_ms = prefill_ms + decode_ms + draft_ms;
         // The one place where time is rounded.
         let ms = self.host.apply(device_ms);
+        let host_ms = ms - device_ms;
+        self.last = PassPrice { prefill_ms, decode_ms, draft_ms, host_ms, decode_only_ms: None };
         if ms <= LONGEST_PASS_MS
             && let Some(duration) = SimDuration::from_ms(ms)
         {
             return Ok(duration);
         }
         Err(TimingError::unusable(ms, prefill, decode))
+    }
+
+    /// What the last price consisted of. For a mixed pass the provider is asked what `decode`, its decode work,
+    /// would cost alone; this is no part of the evidence.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub(crate) fn last_in_full(&mut self, decode: &DecodeWork) -> Result<PassPrice, TimingError> {
+        let is_mixed = self.last.prefill_ms > 0.0 && !decode.is_empty() && !self.is_free;
+        if !is_mixed {
+            return Ok(self.last);
+        }
+        let work = self.padded(decode);
+        let ms = self.provider.decode(&work, &mut Evidence::default())?;
+        let ms = checked(ms, &PrefillWork::default(), &work)?;
+        let device_ms =
+            ms * self.factor(PassKind::Decode, decode.requests.into()) + self.last.draft_ms;
+        Ok(PassPrice { decode_only_ms: Some(self.host.apply(device_ms)), ..self.last })
     }
 
     /// The work of a decode pass as the device does it: a CUDA graph replays the batch it was captured
