@@ -11,13 +11,13 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::path::Path;
 //!
-//! use servesim::{Assignment, Extras, Scenario, simulate};
+//! use servesim::{Assignment, Extras, Look, Scenario, simulate};
 //!
 //! let scenario = Scenario::replay(Path::new("trace.jsonl.gz"))
 //!     .with(&[Assignment::parse("engine.vllm.max_num_seqs=64")?])?
 //!     .resolve(Path::new(""))?;
-//! let report = simulate(&scenario, &Extras::default(), &mut ())?;
-//! report.write_table(&mut std::io::stdout())?;
+//! let report = simulate(&scenario, &Extras::default(), &mut ())?.put()?;
+//! report.write_table(Look::default(), &mut std::io::stdout())?;
 //! # Ok(())
 //! # }
 //! ```
@@ -45,8 +45,8 @@ pub use base::config::ConfigError;
 pub use base::output::OutputError;
 pub use engine::error::EngineError;
 pub use kernel::error::RunError;
-pub use report::Report;
+pub use report::{Look, Report};
 pub use scenario::{Assignment, Scenario, ScenarioError, json_schema};
-pub use simulate::{Extras, Progress, simulate};
+pub use simulate::{Extras, Progress, Simulated, simulate};
 pub use timing::error::{ProfileError, TimingError};
 pub use workload::trace::TraceError;

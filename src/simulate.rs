@@ -19,6 +19,7 @@ use crate::kernel::error::RunError;
 use crate::kernel::{Ending, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
+use crate::metrics::slo::SloConfig;
 use crate::report::sink::{JsonSink, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
@@ -262,7 +263,9 @@ impl Run {
                 scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
             Arc::new(acceptance.expect("checked when resolved"))
         });
-        let wants = told.sinks.iter().fold(Wants::default(), |all, sink| all.and(sink.wants()));
+        let by_class = scenario.slo.as_ref().is_some_and(SloConfig::needs_gaps_by_class);
+        let own = Wants { details: by_class, every_share: by_class };
+        let wants = told.sinks.iter().fold(own, |all, sink| all.and(sink.wants()));
         let advance = extras.advance(wants.every_share);
         let mut engines: Vec<Engine> = (0..engines_of(scenario))
             .map(EngineId)
@@ -515,6 +518,7 @@ impl Observer for Recorder<'_> {
 /// Takes what engines told into the statistics.
 fn take_down(metrics: &mut Metrics, outbox: &Outbox) {
     outbox.passes.iter().for_each(|pass| metrics.pass(pass));
+    outbox.details.iter().flatten().for_each(|pass| metrics.detail(pass));
     outbox.token_gaps.iter().for_each(|&(gap, count)| metrics.token_gap(gap, count));
     metrics.rounds(&outbox.rounds, outbox.burst_tokens);
     outbox.finished.iter().for_each(|record| metrics.finished(record));

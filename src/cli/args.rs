@@ -220,8 +220,8 @@ pub(super) struct CommonArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     /// How the report is printed.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(super) format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(super) format: ReportFormat,
     /// The seed of every random stream.
     #[arg(long)]
     pub(super) seed: Option<u64>,
@@ -276,7 +276,20 @@ pub(super) struct CompareArgs {
     pub(super) format: Format,
 }
 
-/// How a report is printed.
+/// How a run's report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReportFormat {
+    /// Tables for a terminal.
+    Table,
+    /// The whole report.
+    Json,
+    /// The tables, as Markdown.
+    Markdown,
+    /// Every figure, with its place in the JSON.
+    Csv,
+}
+
+/// How something is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Tables for a terminal.

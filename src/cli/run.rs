@@ -2,17 +2,17 @@
 
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::Outcome;
-use super::args::{CommonArgs, Format, ReplayArgs, RunArgs};
+use super::args::{CommonArgs, ReplayArgs, ReportFormat, RunArgs};
 use super::error::CliError;
 use super::progress::ProgressLine;
-use crate::report::Report;
+use crate::report::{Look, Report};
 use crate::scenario::{Assignment, Scenario};
 use crate::simulate::{Extras, simulate};
 
@@ -62,9 +62,11 @@ fn execute(
     simulated.report.set_wall_time(started.elapsed());
     let report = simulated.put()?;
     if args.requests.as_deref() == Some(Path::new("-")) {
-        print(&report, args.format, &mut io::stderr().lock())?;
+        let look = look(io::stderr().is_terminal());
+        print(&report, args.format, look, &mut io::stderr().lock())?;
     } else {
-        print(&report, args.format, &mut io::stdout().lock())?;
+        let look = look(io::stdout().is_terminal());
+        print(&report, args.format, look, &mut io::stdout().lock())?;
     }
     if report.unfinished() > 0 {
         let unfinished = report.unfinished();
@@ -75,10 +77,26 @@ fn execute(
     Ok(Outcome::Done)
 }
 
-fn print(report: &Report, format: Format, out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &Report, format: ReportFormat, look: Look, out: &mut dyn Write) -> io::Result<()> {
     match format {
-        Format::Table => report.write_table(out),
-        Format::Json => report.write_json(out),
+        ReportFormat::Table => report.write_table(look, out),
+        ReportFormat::Json => report.write_json(out),
+        ReportFormat::Markdown => report.write_markdown(out),
+        ReportFormat::Csv => report.write_csv(out),
+    }
+}
+
+/// What may be shown: beside plain text only what a terminal shows, and only if its user has not said otherwise.
+fn look(is_terminal: bool) -> Look {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let is_dumb = variable("TERM") == "dumb";
+    // The first that is set decides, as POSIX has it.
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable);
+    let locale = locale.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    let is_utf8 = ["utf-8", "utf8"].iter().any(|name| locale.to_lowercase().ends_with(name));
+    Look {
+        colours: is_terminal && !is_dumb && variable("NO_COLOR").is_empty(),
+        pictures: is_terminal && !is_dumb && is_utf8,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The statistics of one class of clients.
 
 use super::record::RequestRecord;
-use super::samples::Samples;
-use super::slo::{Attained, SloLimits};
+use super::samples::{Samples, Summary};
+use super::slo::{Attained, Distributions, SloLimits};
 use super::summary::{ClassSummary, TokensSummary};
 
 /// What the counted requests of one class came to so far.
@@ -58,19 +58,24 @@ impl ClassMetrics {
         self.queue.record(record.queue(), 1);
     }
 
-    /// In figures, over a span of so many seconds.
-    pub(super) fn finish(mut self, span_s: Option<f64>) -> ClassSummary {
+    /// In figures, over a span of so many seconds; `itl` are its gaps between tokens, if they are known.
+    pub(super) fn finish(mut self, span_s: Option<f64>, itl: Option<&Summary>) -> ClassSummary {
         let requests = self.completed + self.rejected + self.unfinished;
+        let (ttft_ms, tpot_ms, e2e_ms) =
+            (self.ttft.summary(), self.tpot.summary(), self.e2e.summary());
+        let found = Distributions { ttft: &ttft_ms, tpot: &tpot_ms, itl, e2e: &e2e_ms };
         ClassSummary {
-            goodput: self.slo.map(|(_, attained)| attained.summary(requests, span_s)),
+            goodput: self
+                .slo
+                .map(|(limits, attained)| attained.summary(&limits, requests, span_s, &found)),
             class: self.name,
             completed: self.completed,
             rejected: self.rejected,
             unfinished: self.unfinished,
             tokens: self.tokens,
-            ttft_ms: self.ttft.summary(),
-            tpot_ms: self.tpot.summary(),
-            e2e_ms: self.e2e.summary(),
+            ttft_ms,
+            tpot_ms,
+            e2e_ms,
             queue_ms: self.queue.summary(),
         }
     }

@@ -7,19 +7,22 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::detail::PassDetail;
 use crate::base::ids::{EngineId, RequestId};
 use crate::base::time::{SimDuration, SimTime};
 
+use super::class_gaps::ClassGaps;
 use super::classes::ClassMetrics;
 use super::passes::{Passes, ratio};
 use super::record::{Finish, PassRecord, Rejection, RequestRecord, Rounds, TtftParts};
 use super::rounds::RoundStatistics;
-use super::samples::{EXACT_LIMIT, Samples, Summary};
-use super::slo::{Attained, SloConfig};
+use super::samples::{Curve, EXACT_LIMIT, Samples, Summary};
+use super::slo::{Attained, Distributions, SloConfig};
 use super::summary::{
-    Latency, Measured, Preemptions, PrefixCache, Reasons, RequestsSummary, RunSummary, Throughput,
-    TokensSummary, TtftBreakdown, TtftPart,
+    Curves, Latency, Measured, Preemptions, PrefixCache, Reasons, RequestsSummary, RunSummary,
+    Throughput, TokensSummary, TtftBreakdown, TtftPart,
 };
+use super::trend::{Arrivals, QueueLevel};
 
 /// What to count and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +89,8 @@ pub(crate) struct Metrics {
     finishes: [u64; Finish::ALL.len()],
     tokens: TokensSummary,
     preemptions: Preemptions,
-    /// Earliest arrival of a counted request.
-    first_arrival: Option<SimTime>,
+    /// Of counted requests.
+    arrivals: Arrivals,
     /// Latest token of a counted request.
     last_token: Option<SimTime>,
     ttft: Samples,
@@ -102,6 +105,8 @@ pub(crate) struct Metrics {
     classes: Vec<ClassMetrics>,
     slo: Option<SloConfig>,
     attained: Attained,
+    queue_level: QueueLevel,
+    class_gaps: Option<ClassGaps>,
 }
 
 /// A sample for each part of the TTFT.
@@ -129,7 +134,7 @@ impl Metrics {
             finishes: [0; Finish::ALL.len()],
             tokens: TokensSummary { prompt: 0, cached: 0, output: 0 },
             preemptions: Preemptions { total: 0, requests: 0 },
-            first_arrival: None,
+            arrivals: Arrivals::default(),
             last_token: None,
             ttft: samples(),
             tpot: samples(),
@@ -149,13 +154,17 @@ impl Metrics {
             classes: Vec::new(),
             slo: None,
             attained: Attained::default(),
+            queue_level: QueueLevel::default(),
+            class_gaps: None,
         }
     }
 
     /// The same statistics, and how many requests meet these objectives.
     #[must_use]
     pub(crate) fn with_slo(self, slo: Option<SloConfig>) -> Self {
-        Self { slo, ..self }
+        let needs_gaps = slo.as_ref().is_some_and(SloConfig::needs_gaps_by_class);
+        let class_gaps = needs_gaps.then(|| ClassGaps::new(self.options.exact_limit));
+        Self { slo, class_gaps, ..self }
     }
 
     /// The same statistics, and those of rounds that verify up to `drafts` drafts; `None`: without speculation.
@@ -195,7 +204,12 @@ impl Metrics {
     pub(crate) fn finished(&mut self, record: &RequestRecord) {
         record.check();
         self.outcomes.completed += 1;
-        if !self.counts(record.id, record.arrival) {
+        self.queue_level.waited(record.arrival, Some(record.first_scheduled));
+        let counted = self.counts(record.id, record.arrival);
+        if let Some(gaps) = &mut self.class_gaps {
+            gaps.ended(record.id, record.class, counted);
+        }
+        if !counted {
             return;
         }
         self.completed += 1;
@@ -243,7 +257,12 @@ impl Metrics {
     /// A request was still waiting or running when the run ended.
     pub(crate) fn unfinished(&mut self, id: RequestId, class: u16, arrival: SimTime) {
         self.outcomes.unfinished += 1;
-        if self.counts(id, arrival) {
+        self.queue_level.waited(arrival, None);
+        let counted = self.counts(id, arrival);
+        if let Some(gaps) = &mut self.class_gaps {
+            gaps.ended(id, class, counted);
+        }
+        if counted {
             self.unfinished += 1;
             if let Some(class) = self.classes.get_mut(usize::from(class)) {
                 class.unfinished += 1;
@@ -269,6 +288,13 @@ impl Metrics {
         }
         if let Some((_, all)) = &mut self.rounds {
             all.add(rounds);
+        }
+    }
+
+    /// A pass ran, in full; wanted where [`SloConfig::needs_gaps_by_class`] says so, before who finished with it.
+    pub(crate) fn detail(&mut self, pass: &PassDetail) {
+        if let Some(gaps) = &mut self.class_gaps {
+            gaps.detail(pass);
         }
     }
 
@@ -298,8 +324,7 @@ impl Metrics {
     fn counts(&mut self, id: RequestId, arrival: SimTime) -> bool {
         let counted = self.is_counted(id, arrival);
         if counted {
-            let first = self.first_arrival.get_or_insert(arrival);
-            *first = (*first).min(arrival);
+            self.arrivals.note(arrival);
         } else {
             self.excluded += 1;
         }
@@ -310,28 +335,46 @@ impl Metrics {
     pub(crate) fn finish(mut self) -> RunSummary {
         let requests = self.requests();
         let throughput = self.throughput();
-        let ttft = self.ttft.summary();
+        let (ttft_ms, ttft_curve) = self.ttft.summary_and_curve();
+        let (tpot_ms, tpot_curve) = self.tpot.summary_and_curve();
+        let (itl_ms, itl_curve) = self.itl.summary_and_curve();
+        let (e2e_ms, e2e_curve) = self.e2e.summary_and_curve();
+        let (queue_ms, queue_curve) = self.queue.summary_and_curve();
         let (passes, engines) = self.passes.finish();
         let counted = requests.completed + requests.rejected.total + requests.unfinished;
-        let (itl_rounds, speculation) = match self.rounds {
-            Some((mut gaps, rounds)) => (Some(gaps.summary()), Some(rounds.summary())),
-            None => (None, None),
+        let ((emission_gap_ms, emission_curve), speculation) = match self.rounds {
+            Some((mut gaps, rounds)) => (gaps.summary_and_curve(), Some(rounds.summary())),
+            None => ((itl_ms, itl_curve.clone()), None),
         };
+        let found =
+            Distributions { ttft: &ttft_ms, tpot: &tpot_ms, itl: Some(&itl_ms), e2e: &e2e_ms };
+        let goodput = self
+            .slo
+            .as_ref()
+            .map(|slo| self.attained.summary(&slo.of_all(), counted, throughput.span_s, &found));
+        let mut gaps = self.class_gaps;
+        let classes = self.classes.into_iter().enumerate().map(|(number, class)| {
+            let itl = gaps.as_mut().and_then(|gaps| gaps.of_class(number)).map(Samples::summary);
+            class.finish(throughput.span_s, itl.as_ref())
+        });
         RunSummary {
             measured: self.options.into(),
             requests,
             tokens: self.tokens,
             throughput,
-            goodput: self.slo.is_some().then(|| self.attained.summary(counted, throughput.span_s)),
-            latency: Latency {
-                ttft_ms: ttft,
-                tpot_ms: self.tpot.summary(),
-                itl_ms: self.itl.summary(),
-                itl_rounds_ms: itl_rounds,
-                e2e_ms: self.e2e.summary(),
-                queue_ms: self.queue.summary(),
+            goodput,
+            latency: Latency { ttft_ms, tpot_ms, itl_ms, emission_gap_ms, e2e_ms, queue_ms },
+            curves: Curves {
+                percents: Curve::percents(),
+                ttft_ms: ttft_curve,
+                tpot_ms: tpot_curve,
+                itl_ms: itl_curve,
+                emission_gap_ms: emission_curve,
+                e2e_ms: e2e_curve,
+                queue_ms: queue_curve,
             },
-            ttft_breakdown_ms: self.ttft_parts.summary(&ttft),
+            ttft_breakdown_ms: self.ttft_parts.summary(&ttft_ms),
+            queue_trend: self.arrivals.trend(&self.queue_level),
             prefix_cache: PrefixCache {
                 hit_ratio: ratio(self.tokens.cached as f64, self.tokens.prompt as f64),
             },
@@ -339,11 +382,7 @@ impl Metrics {
             speculation,
             passes,
             engines,
-            classes: self
-                .classes
-                .into_iter()
-                .map(|class| class.finish(throughput.span_s))
-                .collect(),
+            classes: classes.collect(),
         }
     }
 
@@ -365,8 +404,11 @@ impl Metrics {
     }
 
     fn throughput(&self) -> Throughput {
-        let span =
-            self.first_arrival.zip(self.last_token).map(|(first, last)| last.since(first).as_s());
+        let span = self
+            .arrivals
+            .first()
+            .zip(self.last_token)
+            .map(|(first, last)| last.since(first).as_s());
         let rate = |amount: u64| ratio(amount as f64, span?);
         Throughput {
             span_s: span,
@@ -424,6 +466,7 @@ impl From<MetricsOptions> for Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::slo::{Goodput, Objective};
 
     const MS: u64 = 1_000_000;
 
@@ -614,8 +657,39 @@ mod tests {
         // Of three; the one that was good has 5 tokens, in the 110 ms that the run took.
         assert_eq!(goodput.met_ratio, Some(1.0 / 3.0));
         assert_eq!(goodput.output_tokens_per_s, Some(5.0 / 0.11));
-        let of = |class: usize| run.classes[class].goodput.unwrap();
+        let of = |class: usize| run.classes[class].goodput.clone().unwrap();
         assert_eq!((of(0).met, of(1).met, of(1).met_ratio), (0, 1, Some(0.5)));
+        // Both have 30 and 20 ms; of three requests both met the TTFT and one the TPOT of its class.
+        let objectives = |goodput: &Goodput| -> Vec<_> {
+            let figures = |objective: &Objective| {
+                (objective.metric.clone(), objective.met_ratio, objective.slack_ms.p99)
+            };
+            goodput.objectives.iter().map(figures).collect()
+        };
+        let expected = [("ttft_ms", 2.0 / 3.0, 0.0), ("tpot_ms", 1.0 / 3.0, -1.0)];
+        let expected =
+            expected.map(|(metric, met, left)| (metric.to_owned(), Some(met), Some(left)));
+        assert_eq!(objectives(&goodput), expected);
+        let of_b = [
+            ("ttft_ms".to_owned(), Some(0.5), Some(0.0)),
+            ("tpot_ms".to_owned(), Some(0.5), Some(0.0)),
+        ];
+        assert_eq!(objectives(&of(1)), of_b);
+    }
+
+    #[test]
+    fn a_limit_of_the_tail_is_met_by_all_gaps_together() {
+        let slo: SloConfig = serde_saphyr::from_str("{itl_ms_p99: 25, ttft_ms: 1}").unwrap();
+        assert!(!slo.needs_gaps_by_class());
+        let mut metrics = Metrics::new(MetricsOptions::default()).with_slo(Some(slo));
+        // p99 of 0 to 100 ms, one each, is 99 ms: 74 too many.
+        (0..=100).for_each(|ms| metrics.token_gap(lasting(ms), 1));
+        let goodput = metrics.finish().goodput.unwrap();
+        let itl = &goodput.objectives[1];
+        assert_eq!((itl.metric.as_str(), itl.met_ratio), ("itl_ms_p99", None));
+        assert_eq!((itl.slack_ms.p50, itl.slack_ms.p99), (None, Some(-74.0)));
+        assert_eq!(itl.is_met_as_a_whole(), Some(false));
+        assert_eq!(goodput.objectives[0].is_met_as_a_whole(), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
+mod class_gaps;
 mod classes;
 pub(crate) mod collector;
 mod passes;
@@ -8,5 +9,6 @@ pub(crate) mod rounds;
 pub(crate) mod samples;
 pub(crate) mod slo;
 pub(crate) mod summary;
+pub(crate) mod trend;
 
 pub(crate) use crate::base::record;

@@ -7,6 +7,7 @@
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::base::time::SimDuration;
 
@@ -90,10 +91,22 @@ impl Samples {
 
     /// What a report says about the sample. Sorts it: O(n log n) in the pairs kept.
     pub(crate) fn summary(&mut self) -> Summary {
+        self.summary_and_curve().0
+    }
+
+    /// The same, and the curve of its percentiles.
+    pub(crate) fn summary_and_curve(&mut self) -> (Summary, Curve) {
         self.compact();
         match &self.store {
-            Store::Exact(pairs) => Summary::new(&Moments::of(pairs), pairs, Method::Exact),
-            Store::Hdr(hdr) => Summary::new(&hdr.moments, &hdr.pairs(), Method::Hdr),
+            Store::Exact(pairs) => {
+                (Summary::new(&Moments::of(pairs), pairs, Method::Exact), Curve::of(pairs))
+            }
+            Store::Hdr(hdr) => {
+                let pairs = hdr.pairs();
+                let mut curve = Curve::of(&pairs);
+                curve.take_extremes(&hdr.moments);
+                (Summary::new(&hdr.moments, &pairs, Method::Hdr), curve)
+            }
         }
     }
 }
@@ -276,17 +289,24 @@ impl Summary {
     }
 }
 
-/// The percentiles [`PER_MILLE`] of sorted weighted values, as numpy's linear rule gives them on
-/// the expanded sample. Computed in integers with one rounding each, in one walk over `pairs`.
+/// The percentiles [`PER_MILLE`] of sorted weighted values.
 fn percentiles_ms(pairs: &[Pair]) -> [Option<f64>; PER_MILLE.len()] {
+    PER_MILLE.map(quantiles_ms(pairs, 1000))
+}
+
+/// Gives quantiles of sorted weighted values, in parts of `whole`, which are asked for in rising order: as numpy's
+/// linear rule gives them on the expanded sample. Computed in integers with one rounding each, in one walk over
+/// `pairs`.
+fn quantiles_ms(pairs: &[Pair], whole: u64) -> impl FnMut(u64) -> Option<f64> {
     let count: u64 = pairs.iter().map(|pair| pair.1).sum();
+    let whole = u128::from(whole);
     let mut at = 0;
     // Values up to and including pair `at`.
     let mut up_to = pairs.first().map_or(0, |pair| pair.1);
-    PER_MILLE.map(|per_mille| {
-        let position = u128::from(count.checked_sub(1)?) * u128::from(per_mille);
+    move |part| {
+        let position = u128::from(count.checked_sub(1)?) * u128::from(part);
         // The rank is at most count - 1, so it fits again.
-        let (rank, thousandths) = ((position / 1000) as u64, position % 1000);
+        let (rank, rest) = ((position / whole) as u64, position % whole);
         while up_to <= rank {
             at += 1;
             up_to += pairs[at].1;
@@ -294,10 +314,54 @@ fn percentiles_ms(pairs: &[Pair]) -> [Option<f64>; PER_MILLE.len()] {
         let low = pairs[at].0;
         // The rank above lies in the same pair or is the first of the next one. It is not
         // needed, and may not exist, where the position is a whole rank.
-        let high = if rank + 1 < up_to || thousandths == 0 { low } else { pairs[at + 1].0 };
-        let value = u128::from(low) * 1000 + u128::from(high - low) * thousandths;
-        Some(value as f64 / 1e9)
-    })
+        let high = if rank + 1 < up_to || rest == 0 { low } else { pairs[at + 1].0 };
+        let value = u128::from(low) * whole + u128::from(high - low) * rest;
+        Some(value as f64 / (whole as f64 * 1e6))
+    }
+}
+
+/// A distribution as its percentiles in milliseconds, at [`Curve::percents`]; empty without samples.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(crate) struct Curve(pub(crate) Vec<f64>);
+
+impl Curve {
+    /// Where curves have points, in hundredths of a percent: every half percent, and closer in the tail.
+    fn points() -> impl Iterator<Item = u64> {
+        let tail = (9_910..10_000).step_by(10).chain([9_995, 9_999, 10_000]);
+        (0..=9_900).step_by(50).chain(tail)
+    }
+
+    /// Where curves have points, in percent: from 0, the smallest value, to 100, the largest.
+    pub(crate) fn percents() -> Vec<f64> {
+        Self::points().map(|point| point as f64 / 100.0).collect()
+    }
+
+    fn of(pairs: &[Pair]) -> Self {
+        Self(Self::points().map_while(quantiles_ms(pairs, 10_000)).collect())
+    }
+
+    fn take_extremes(&mut self, moments: &Moments) {
+        if let [first, .., last] = self.0.as_mut_slice() {
+            *first = SimDuration::from_ns(moments.min).as_ms();
+            *last = SimDuration::from_ns(moments.max).as_ms();
+        }
+    }
+}
+
+/// On one line, however much the rest is indented: hundreds of figures are no reading.
+impl Serialize for Curve {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        on_one_line(&self.0, serializer)
+    }
+}
+
+/// Serializes plain numbers as they stand on one line of JSON.
+pub(crate) fn on_one_line<S: serde::Serializer>(
+    numbers: &[f64],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let text = serde_json::to_string(numbers).map_err(serde::ser::Error::custom)?;
+    RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(serializer)
 }
 
 #[cfg(test)]
@@ -388,6 +452,24 @@ mod tests {
         let summary = samples.summary();
         assert_eq!((summary.count, summary.method), (101, Method::Hdr));
         assert_eq!(summary.min, Some(5e-6));
+    }
+
+    #[test]
+    fn a_curve_runs_from_the_smallest_to_the_largest() {
+        // 0 to 100 ms, one each: percentile p is p ms.
+        let values: Vec<_> = (0..=100).map(|ms| (ms * MS, 1)).collect();
+        let (_, curve) = sample(200, &values).summary_and_curve();
+        assert_eq!(curve.0, Curve::percents());
+        assert_eq!(curve.0.len(), 199 + 9 + 3);
+        assert_eq!((curve.0[0], curve.0[1], curve.0[210]), (0.0, 0.5, 100.0));
+        // The extremes of a histogram are exact.
+        let (summary, curve) = sample(4, &values).summary_and_curve();
+        assert_eq!(summary.method, Method::Hdr);
+        assert_eq!((curve.0[0], curve.0[210]), (0.0, 100.0));
+        assert_eq!(Samples::new(1).summary_and_curve().1.0, [0.0; 0]);
+        let text = serde_json::to_string_pretty(&Curve(vec![1.0, 2.5])).unwrap();
+        assert_eq!(text, "[1.0,2.5]");
+        assert_eq!(serde_json::from_str::<Curve>(&text).unwrap(), Curve(vec![1.0, 2.5]));
     }
 
     #[test]

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::collector::Outcomes;
 use super::rounds::SpeculationSummary;
-use super::samples::Summary;
+use super::samples::{Curve, Summary, on_one_line};
 use super::slo::Goodput;
+use super::trend::QueueTrend;
 
 /// Everything the metrics know at the end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +28,12 @@ pub(crate) struct RunSummary {
     pub(crate) goodput: Option<Goodput>,
     /// Distributions, in milliseconds.
     pub(crate) latency: Latency,
+    /// The same distributions as curves.
+    pub(crate) curves: Curves,
     /// What the TTFT is made of, in milliseconds.
     pub(crate) ttft_breakdown_ms: TtftBreakdown,
+    /// Whether the queue grew while requests arrived; `None` where they arrived within too short a time to say.
+    pub(crate) queue_trend: Option<QueueTrend>,
     /// What the prefix cache saved.
     pub(crate) prefix_cache: PrefixCache,
     /// What preemption cost.
@@ -148,12 +153,33 @@ pub(crate) struct Latency {
     pub(crate) tpot_ms: Summary,
     /// Gaps between consecutive visible tokens, each a sample.
     pub(crate) itl_ms: Summary,
-    /// Gaps between the rounds of a request, each a sample; `None` without speculation, where it is `itl_ms`.
-    pub(crate) itl_rounds_ms: Option<Summary>,
+    /// Gaps between consecutive emissions of a request, each a sample: what a client sees of chunks. Without
+    /// speculation each token is an emission.
+    pub(crate) emission_gap_ms: Summary,
     /// Last token - arrival.
     pub(crate) e2e_ms: Summary,
     /// Start of the first pass that scheduled the request - arrival.
     pub(crate) queue_ms: Summary,
+}
+
+/// The distributions of [`Latency`] as percentiles in milliseconds.
+#[expect(clippy::struct_field_names, reason = "the unit ends a name")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Curves {
+    /// Which percentiles.
+    #[serde(serialize_with = "percents_on_one_line")]
+    pub(crate) percents: Vec<f64>,
+    /// As in [`Latency`], like the others.
+    pub(crate) ttft_ms: Curve,
+    pub(crate) tpot_ms: Curve,
+    pub(crate) itl_ms: Curve,
+    pub(crate) emission_gap_ms: Curve,
+    pub(crate) e2e_ms: Curve,
+    pub(crate) queue_ms: Curve,
+}
+
+fn percents_on_one_line<S: Serializer>(percents: &[f64], to: S) -> Result<S::Ok, S::Error> {
+    on_one_line(percents, to)
 }
 
 /// The parts of the TTFT; their means add up to its mean.

@@ -186,9 +186,7 @@ fn figures(runs: &[&RunSummary]) -> Vec<Figure> {
         ("tpot_ms", "TPOT", |run| Some(&run.latency.tpot_ms)),
         ("itl_ms", "ITL", |run| Some(&run.latency.itl_ms)),
         // Without speculation every token is a round of its own.
-        ("itl_rounds_ms", "ITL (rounds)", |run| {
-            Some(run.latency.itl_rounds_ms.as_ref().unwrap_or(&run.latency.itl_ms))
-        }),
+        ("emission_gap_ms", "emission gap", |run| Some(&run.latency.emission_gap_ms)),
         ("e2e_ms", "E2E", |run| Some(&run.latency.e2e_ms)),
         ("queue_ms", "queue time", |run| Some(&run.latency.queue_ms)),
     ];
@@ -216,7 +214,7 @@ fn figures(runs: &[&RunSummary]) -> Vec<Figure> {
     let mut figures = Vec::new();
     let speculates = runs.iter().any(|run| run.speculation.is_some());
     for (name, label, summary) in METRICS {
-        if name == "itl_rounds_ms" && !speculates {
+        if name == "emission_gap_ms" && !speculates {
             continue;
         }
         for (part, value) in PARTS {
@@ -372,7 +370,7 @@ mod tests {
         let names = |comparison: &Comparison| -> Vec<String> {
             comparison.figures.iter().map(|figure| figure.name.clone()).collect()
         };
-        let rounds = "latency.itl_rounds_ms.mean".to_owned();
+        let rounds = "latency.emission_gap_ms.mean".to_owned();
         assert!(!names(&Comparison::of(&[plain.clone(), plain.clone()])).contains(&rounds));
         let comparison = Comparison::of(&[plain, fast]);
         let row = comparison.figures.iter().find(|figure| figure.name == rounds).unwrap();
@@ -397,11 +395,11 @@ mod tests {
             ("{", "no JSON"),
             ("{}", "there is no `schema`"),
             (r#"{"schema": "servesim.report/9"}"#, "`schema` is \"servesim.report/9\""),
-            (r#"{"schema": "servesim.report/1"}"#, "missing field"),
+            (r#"{"schema": "servesim.report/2"}"#, "missing field"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = load(folder.path()).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("servesim.report/1"), "{error}");
+            assert!(error.contains(expected) && error.contains("servesim.report/2"), "{error}");
         }
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(load(folder.path()), Err(CompareError::Io { .. })));

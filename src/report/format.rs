@@ -27,10 +27,11 @@ pub(crate) fn mean(value: f64) -> String {
 }
 
 fn decimal(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
+    let text = format!("{:.decimals$}", value.abs());
+    let sign = if value < 0.0 { "-" } else { "" };
     match text.split_once('.') {
-        Some((whole, fraction)) => format!("{}.{fraction}", separated(whole)),
-        None => separated(&text),
+        Some((whole, fraction)) => format!("{sign}{}.{fraction}", separated(whole)),
+        None => format!("{sign}{}", separated(&text)),
     }
 }
 

@@ -51,7 +51,9 @@ mod tests {
             "throughput",
             "goodput",
             "latency",
+            "curves",
             "ttft_breakdown_ms",
+            "queue_trend",
             "prefix_cache",
             "preemptions",
             "speculation",
@@ -83,7 +85,7 @@ mod tests {
     fn a_report_reads_back_the_same() {
         let report = sample::report();
         let text = text(&report);
-        assert!(text.starts_with("{\n  \"schema\": \"servesim.report/1\",\n"));
+        assert!(text.starts_with("{\n  \"schema\": \"servesim.report/2\",\n"));
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
         assert_eq!(scenario_of_report(&text), Some(Ok(report.scenario)));
     }

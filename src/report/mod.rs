@@ -1,8 +1,10 @@
 //! What a person or a program reads of a run: the report, as JSON and as a table.
 
+mod bars;
 pub(crate) mod compare;
 pub(crate) mod format;
 pub(crate) mod json;
+mod plain;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;
@@ -23,8 +25,10 @@ use crate::metrics::summary::RunSummary;
 
 use self::warning::{EngineFields, Warning};
 
+pub use self::table::Look;
+
 /// Name and number of the report's format.
-pub(crate) const SCHEMA: &str = "servesim.report/1";
+pub(crate) const SCHEMA: &str = "servesim.report/2";
 
 /// What the formats of reports are called, whatever their number.
 const SCHEMA_NAME: &str = "servesim.report/";
@@ -148,12 +152,28 @@ impl Report {
         json::write(self, out)
     }
 
-    /// Writes the report as tables for a terminal.
+    /// Writes the report as tables for a terminal that can show so much.
     ///
     /// # Errors
     /// `out` cannot be written to.
-    pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
-        table::write(self, out)
+    pub fn write_table(&self, look: Look, out: &mut dyn Write) -> io::Result<()> {
+        table::write(self, look, out)
+    }
+
+    /// Writes the same tables as Markdown.
+    ///
+    /// # Errors
+    /// `out` cannot be written to.
+    pub fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
+        plain::write_markdown(self, out)
+    }
+
+    /// Writes every figure of the run as CSV: its place in the JSON, and its value, not rounded.
+    ///
+    /// # Errors
+    /// `out` cannot be written to.
+    pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        plain::write_csv(self, out)
     }
 
     /// Writes the report as JSON to `path` (`-`: standard output), complete or not at all.

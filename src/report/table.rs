@@ -4,16 +4,18 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
 use crate::metrics::rounds::SpeculationSummary;
 use crate::metrics::samples::Summary;
-use crate::metrics::slo::Goodput;
+use crate::metrics::slo::{Goodput, Objective};
 use crate::metrics::summary::{
     ClassSummary, EngineSummary, Level, Measured, PassKindSummary, RunSummary,
 };
 
 use super::Report;
+use super::bars::Histogram;
 use super::format::{UNKNOWN, count, counted, figure, known, mean, percent, wrapped};
 
 /// Engines that get a line of their own.
@@ -31,43 +33,108 @@ const LABEL_WIDTH: u16 = 12;
 /// Least content width of the other columns.
 const FIGURE_WIDTH: u16 = 7;
 
-/// Writes the report as tables; figures are rounded, units stand in the headers.
-pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+/// What a terminal can show beside plain text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Colours.
+    pub colours: bool,
+    /// Pictures made of block characters.
+    pub pictures: bool,
+}
+
+/// A piece of the report, as people read it.
+pub(super) enum Piece {
+    /// What was simulated.
+    Title(String),
+    Table(Table),
+    /// A sentence.
+    Line(String),
+    Warning(String),
+    /// Something to look at, on a line of its own.
+    Picture(String),
+}
+
+/// The pieces of a report, in groups that belong together. Figures are rounded, units stand in the headers.
+pub(super) fn pieces(report: &Report) -> Vec<Vec<Piece>> {
     let run = &report.run;
     let title = &report.title;
     let version = &report.servesim_version;
-    writeln!(
-        out,
-        "servesim {version} | {} | {} | {}",
-        title.scenario, title.engine, title.workload
-    )?;
-    writeln!(out, "{}", wrapped(&requests_line(run), WIDTH_MAX))?;
-    for table in [latency(run), breakdown(run), throughput(run), passes(run), engines(run)] {
-        writeln!(out)?;
-        write_table(&table, out)?;
-    }
+    let what =
+        format!("servesim {version} | {} | {} | {}", title.scenario, title.engine, title.workload);
+    let mut groups = vec![vec![Piece::Title(what), Piece::Line(requests_line(run))]];
+    groups.push(vec![Piece::Table(latency(run))]);
+    groups.push(pictures(run));
+    let tables = [breakdown(run), throughput(run), passes(run), engines(run)];
+    groups.extend(tables.map(|table| vec![Piece::Table(table)]));
     if !run.classes.is_empty() {
-        writeln!(out)?;
-        write_table(&classes(run), out)?;
-    }
-    writeln!(out)?;
-    writeln!(out, "{}", cache_line(run))?;
-    if let Some(speculation) = &run.speculation {
-        writeln!(out, "{}", wrapped(&speculation_line(speculation), WIDTH_MAX))?;
+        groups.push(vec![Piece::Table(classes(run))]);
     }
     if let Some(goodput) = &run.goodput {
-        writeln!(out, "{}", wrapped(&goodput_line(run, goodput), WIDTH_MAX))?;
+        groups.push(vec![Piece::Table(objectives(run, goodput))]);
     }
-    writeln!(
-        out,
+    let mut lines = vec![Piece::Line(cache_line(run))];
+    lines.extend(run.speculation.as_ref().map(speculation_line).map(Piece::Line));
+    lines.extend(run.goodput.as_ref().map(|goodput| Piece::Line(goodput_line(run, goodput))));
+    lines.push(Piece::Line(format!(
         "Timing: {}{}; mixed passes: {}",
         report.timing.provider,
         origins(&report.timing.evidence),
         report.timing.mixed_rule
-    )?;
-    report.warnings.iter().try_for_each(|warning| {
-        writeln!(out, "{}", wrapped(&format!("Warning: {warning}"), WIDTH_MAX))
-    })
+    )));
+    lines.extend(report.warnings.iter().map(|warning| Piece::Warning(warning.to_string())));
+    groups.push(lines);
+    groups
+}
+
+/// Writes the report for a terminal.
+pub(crate) fn write(report: &Report, look: Look, out: &mut dyn Write) -> io::Result<()> {
+    let (bold, alarm) = (Style::new().bold(), AnsiColor::Yellow.on_default().bold());
+    let styled = |style: Style, text: &str| {
+        if look.colours { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    };
+    let mut is_first = true;
+    for mut group in pieces(report) {
+        group.retain(|piece| look.pictures || !matches!(piece, Piece::Picture(_)));
+        if group.is_empty() {
+            continue;
+        }
+        if !std::mem::take(&mut is_first) {
+            writeln!(out)?;
+        }
+        for piece in group {
+            match piece {
+                Piece::Title(text) => writeln!(out, "{}", styled(bold, &text))?,
+                Piece::Table(table) => write_table(&table, out)?,
+                Piece::Line(text) => writeln!(out, "{}", wrapped(&text, WIDTH_MAX))?,
+                Piece::Warning(text) => {
+                    let text = wrapped(&format!("Warning: {text}"), WIDTH_MAX);
+                    writeln!(out, "{}", styled(alarm, &text))?;
+                }
+                Piece::Picture(text) => writeln!(out, "{text}")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How the latencies lie between their extremes, as histograms of a line each.
+fn pictures(run: &RunSummary) -> Vec<Piece> {
+    let curves = [
+        ("TTFT", &run.curves.ttft_ms),
+        ("TPOT", &run.curves.tpot_ms),
+        ("ITL", &run.curves.itl_ms),
+        ("E2E", &run.curves.e2e_ms),
+    ];
+    let picture = |(label, curve)| {
+        let Histogram { bars, from_ms, to_ms } = Histogram::of(curve, &run.curves.percents)?;
+        let from = figure(from_ms);
+        Some(format!("{label:<5}{from:>10} {bars} {} ms", figure(to_ms)))
+    };
+    let mut lines: Vec<_> = curves.into_iter().filter_map(picture).map(Piece::Picture).collect();
+    if !lines.is_empty() {
+        lines.insert(0, Piece::Picture("From p1 to p99 (logarithmic)".to_owned()));
+    }
+    lines
 }
 
 /// ` (exact 12 %, interpolated 88 %)`: what the priced time rests on.
@@ -192,8 +259,9 @@ fn latency_without(run: &RunSummary, without: &[&str]) -> Table {
         row("E2E", &latency.e2e_ms),
         row("Queue time", &latency.queue_ms),
     ];
-    if let Some(gaps) = &latency.itl_rounds_ms {
-        rows.insert(3, row("ITL (rounds)", gaps));
+    // Without speculation these are the gaps between tokens.
+    if run.speculation.is_some() {
+        rows.insert(3, row("Emission gap", &latency.emission_gap_ms));
     }
     table(&header, rows)
 }
@@ -315,12 +383,37 @@ fn engines(run: &RunSummary) -> Table {
     table(&["Mean / max", "busy (%)", "KV blocks", "used", "used (%)", "running", "waiting"], rows)
 }
 
+/// Each limit, how many met it, and what is left to it.
+fn objectives(run: &RunSummary, goodput: &Goodput) -> Table {
+    let row = |of: &str, objective: &Objective| {
+        let slack = &objective.slack_ms;
+        let met = match objective.is_met_as_a_whole() {
+            Some(is_met) => (if is_met { "yes" } else { "no" }).to_owned(),
+            None => known(objective.met_ratio, percent),
+        };
+        let name = objective.metric.trim_end_matches("_p99").trim_end_matches("_ms");
+        let name = name.to_uppercase();
+        let mut row = vec![shortened(&format!("{name}{of}")), figure(objective.limit_ms), met];
+        let slack = [slack.p50, slack.p90, slack.p95, slack.p99, slack.p99_9, slack.max];
+        row.extend(slack.map(|slack| known(slack, figure)));
+        row
+    };
+    let mut rows: Vec<_> = goodput.objectives.iter().map(|objective| row("", objective)).collect();
+    for class in run.classes.iter().take(CLASSES_MAX) {
+        let objectives = class.goodput.iter().flat_map(|goodput| &goodput.objectives);
+        rows.extend(objectives.map(|objective| row(&format!(" {}", class.class), objective)));
+    }
+    let header = ["Slack (ms)", "limit", "met (%)", "p50", "p90", "p95", "p99", "p99.9", "max"];
+    table(&header, rows)
+}
+
 /// How many requests met their objectives, and which of these the others missed.
 fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
     let percent = |goodput: &Goodput| known(goodput.met_ratio.map(|ratio| ratio * 100.0), figure);
     let line = format!(
-        "Goodput: {} requests/s, {} % of requests; TTFT missed by {}, TPOT by {}, E2E by {}",
+        "Goodput: {} requests/s, {} output tokens/s, {} % of requests; TTFT missed by {}, TPOT by {}, E2E by {}",
         known(goodput.requests_per_s, figure),
+        known(goodput.output_tokens_per_s, figure),
         percent(goodput),
         count(goodput.missed_ttft),
         count(goodput.missed_tpot),
@@ -390,7 +483,7 @@ mod tests {
 
     fn rendered(report: &Report) -> String {
         let mut out = Vec::new();
-        write(report, &mut out).unwrap();
+        write(report, Look::default(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

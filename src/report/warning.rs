@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::samples::Method;
 use crate::metrics::summary::RunSummary;
+use crate::metrics::trend::QueueTrend;
 
-use super::format::{count, counted};
+use super::format::{count, counted, figure};
 
 /// Something odd about a run, with its evidence and the field of the scenario to change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub(crate) enum Warning {
@@ -45,6 +46,19 @@ pub(crate) enum Warning {
     },
     /// An engine's requests preempted each other for ever, so the engine was stopped.
     RanInCircles {
+        /// The field to change.
+        field: String,
+    },
+    /// The queue still grew while the last requests arrived: percentiles depend on how long that went on.
+    NotSteady {
+        /// How many more waited each second.
+        slope_per_s: f64,
+        /// Lower end of the 95 % confidence interval of that.
+        slope_low_per_s: f64,
+        /// Upper end of it.
+        slope_high_per_s: f64,
+        /// For so long.
+        span_s: f64,
         /// The field to change.
         field: String,
     },
@@ -139,6 +153,15 @@ impl Warning {
                 field,
             });
         }
+        if let Some(trend) = run.queue_trend.filter(QueueTrend::is_growing) {
+            warnings.push(Self::NotSteady {
+                slope_per_s: trend.slope_per_s,
+                slope_low_per_s: trend.slope_low_per_s,
+                slope_high_per_s: trend.slope_high_per_s,
+                span_s: trend.span(),
+                field: "workload".to_owned(),
+            });
+        }
         let metrics = hdr_metrics(run);
         if !metrics.is_empty() {
             warnings.push(Self::HdrPercentiles {
@@ -157,6 +180,7 @@ impl Warning {
             | Self::RejectedRequests { field, .. }
             | Self::Unfinished { field, .. }
             | Self::HdrPercentiles { field, .. }
+            | Self::NotSteady { field, .. }
             | Self::RanInCircles { field }
             | Self::MostlyExtrapolated { field, .. }
             | Self::NoSpeculation { field }
@@ -173,11 +197,13 @@ fn hdr_metrics(run: &RunSummary) -> Vec<String> {
         ("ttft_ms", &latency.ttft_ms),
         ("tpot_ms", &latency.tpot_ms),
         ("itl_ms", &latency.itl_ms),
+        ("emission_gap_ms", &latency.emission_gap_ms),
         ("e2e_ms", &latency.e2e_ms),
         ("queue_ms", &latency.queue_ms),
     ]
     .into_iter()
-    .chain(latency.itl_rounds_ms.as_ref().map(|summary| ("itl_rounds_ms", summary)))
+    // Without speculation these are the gaps between tokens.
+    .filter(|(name, _)| *name != "emission_gap_ms" || run.speculation.is_some())
     .filter(|(_, summary)| summary.method == Method::Hdr)
     .map(|(name, _)| name.to_owned())
     .collect()
@@ -213,6 +239,15 @@ impl fmt::Display for Warning {
             }
             Self::RanInCircles { .. } => f.write_str(
                 "requests preempted each other for ever, computing nothing new; the run was stopped",
+            ),
+            Self::NotSteady { slope_per_s, slope_low_per_s, slope_high_per_s, span_s, .. } => write!(
+                f,
+                "not in steady state: the queue grew by {} requests/s (95 %: {} to {}) for {} s; percentiles \
+                 depend on the length of the run",
+                figure(*slope_per_s),
+                figure(*slope_low_per_s),
+                figure(*slope_high_per_s),
+                figure(*span_s)
             ),
             Self::HdrPercentiles { metrics, .. } => write!(
                 f,

@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_report_holds_a_scenario() {
-        let text = r#"{"schema": "servesim.report/1", "scenario": {"seed": 7}, "passes": {}}"#;
+        let text = r#"{"schema": "servesim.report/2", "scenario": {"seed": 7}, "passes": {}}"#;
         assert_eq!(Scenario::from_text(text, Path::new("r.json")).unwrap().seed, 7);
-        let text = r#"{"schema": "servesim.report/1", "scenario": {"host": {"frontent_ms": 7}}}"#;
+        let text = r#"{"schema": "servesim.report/2", "scenario": {"host": {"frontent_ms": 7}}}"#;
         let error = error(text);
         assert!(
             error.contains("`host.frontent_ms`") && error.contains("`frontend_ms`?"),

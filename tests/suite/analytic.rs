@@ -505,3 +505,56 @@ fn a_constant_rate_is_shared_by_engines_in_turn() {
         }
     }
 }
+
+/// One request at a time takes P for its prompt and D for its second token. Arrivals come twice as fast, every
+/// (P + D) / 2, so half of what arrives stays: the queue grows by 1 / (P + D) a second. At half the load nobody waits.
+#[test]
+fn a_queue_that_grows_is_told_with_its_slope() {
+    let one = ["engine.vllm.max_num_seqs=1", SYNC];
+    let load = |every_us: u64| -> Vec<Request> {
+        let arrival_ms = |n: u64| n * every_us / 1000;
+        (0..1000).map(|n| request(arrival_ms(n), 100, 2)).collect()
+    };
+    let trend = |run: &Run, field: &str| run.float(&format!("/queue_trend/{field}"));
+    let growing = run(&load(u64::midpoint(P, D)), &one);
+    let expected = 1e6 / (P + D) as f64;
+    let slope = trend(&growing, "slope_per_s");
+    assert!((slope / expected - 1.0).abs() < 0.01, "{slope} is not {expected}");
+    assert!(trend(&growing, "slope_low_per_s") > 0.98 * expected);
+    assert!(trend(&growing, "slope_high_per_s") < 1.02 * expected);
+    assert_eq!(growing.report["warnings"][0]["kind"], "not_steady");
+    let steady = run(&load(2 * (P + D)), &one);
+    assert!(trend(&steady, "slope_per_s").abs() < 1e-9);
+    assert_eq!(steady.report["warnings"].as_array().map(Vec::len), Some(1), "{}", steady.report);
+}
+
+/// Two classes, one at a time: gaps of "a" are D, and those of "b" too, but that it waits P for the prompt that comes
+/// in between. Limits of a class count the gaps of the class alone.
+#[test]
+fn gaps_are_told_apart_by_class_where_a_class_has_a_limit() {
+    let folder = crate::support::Folder::new();
+    let rows = [
+        r#"{"arrival_ms": 0, "prompt_tokens": 10, "output_tokens": 5, "class": "b"}"#,
+        r#"{"arrival_ms": 8, "prompt_tokens": 10, "output_tokens": 1, "class": "a"}"#,
+        r#"{"arrival_ms": 1000, "prompt_tokens": 10, "output_tokens": 5, "class": "a"}"#,
+    ];
+    folder.write("trace.jsonl", crate::support::lines_of(rows));
+    let limits = ["slo.classes.a.itl_ms_p99=4", "slo.classes.b.itl_ms_p99=4", "slo.itl_ms_p99=20"];
+    let settings = [&BASE[..], &[SYNC], &limits].concat();
+    let run = crate::support::simulate_trace(&folder.path("trace.jsonl"), &settings);
+    let slack = |class: &str| {
+        let objective = &format!("{class}/goodput/objectives/0");
+        let pointer = |field: &str| format!("{objective}/{field}");
+        (run.float(&pointer("limit_ms")), run.float(&pointer("slack_ms/p99")))
+    };
+    // Class b: gaps 3, 10 (mixed pass), 3, 3: p99 at rank 2.97 of 3 3 3 10 is 3 + 0.97 * 7 = 9.79.
+    let (limit, left) = slack("/classes/0");
+    assert_close(limit, 4.0);
+    assert!((left + 5.79).abs() < 1e-9, "{left}");
+    // Class a: 3 3 3 3.
+    assert_close(slack("/classes/1").1, 1.0);
+    // All: seven times 3, once 10: rank 6.93, so 3 + 0.93 * 7 = 9.51 of 20.
+    let (limit, left) = slack("");
+    assert_close(limit, 20.0);
+    assert!((left - 10.49).abs() < 1e-9, "{left}");
+}

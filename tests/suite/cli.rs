@@ -47,7 +47,7 @@ fn the_report_goes_where_it_is_asked_to() {
     let printed = ran.report();
     assert_eq!(ran.stderr, "");
     assert_eq!(folder.read("a/b/out/report.json"), ran.stdout);
-    assert_eq!(printed["schema"], "servesim.report/1");
+    assert_eq!(printed["schema"], "servesim.report/2");
     // The table has the same figures, rounded.
     let table = servesim(["replay", &path]);
     assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""));

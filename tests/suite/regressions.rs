@@ -202,10 +202,10 @@ fn no_line_of_the_table_is_too_long() {
 #[test]
 fn a_report_of_another_format_is_told_by_its_number() {
     let folder = Folder::new();
-    let text = "{\"schema\": \"servesim.report/2\", \"scenario\": {}}";
+    let text = "{\"schema\": \"servesim.report/3\", \"scenario\": {}}";
     let path = folder.write("r.json", text);
     let ran = servesim(["run", &path]);
-    let message = "`schema`: found `servesim.report/2`, expected `servesim.report/1`";
+    let message = "`schema`: found `servesim.report/3`, expected `servesim.report/2`";
     let expected = format!("servesim: {path}: {message}\n");
     assert_eq!((ran.code, ran.stderr), (Some(2), expected));
 }

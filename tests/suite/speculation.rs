@@ -49,9 +49,9 @@ fn sure_drafts_divide_the_rounds() {
             assert_eq!(run.count("/speculation/wasted_drafts"), 4 * rounds - (tokens - rounds));
             // Bursts are 0 ms apart inside, and a round between.
             assert_eq!(run.count("/latency/itl_ms/count"), tokens);
-            assert_eq!(run.count("/latency/itl_rounds_ms/count"), rounds);
+            assert_eq!(run.count("/latency/emission_gap_ms/count"), rounds);
             if rounds > 0 {
-                assert_eq!(run.float("/latency/itl_rounds_ms/max").to_bits(), 4.0_f64.to_bits());
+                assert_eq!(run.float("/latency/emission_gap_ms/max").to_bits(), 4.0_f64.to_bits());
                 let mean = run.float("/latency/itl_ms/mean") * tokens as f64;
                 assert!((mean - 4.0 * rounds as f64).abs() < 1e-9, "{mean}");
             }
@@ -78,8 +78,11 @@ fn no_accepted_draft_is_plain_decoding_at_the_price_of_a_round() {
         };
         assert_eq!(times(&with), times(&without), "{mode}");
         assert_eq!(with.report["latency"]["itl_ms"], without.report["latency"]["itl_ms"]);
-        assert_eq!(with.report["latency"]["itl_rounds_ms"], with.report["latency"]["itl_ms"]);
-        assert_eq!(without.report["latency"]["itl_rounds_ms"], Value::Null);
+        assert_eq!(with.report["latency"]["emission_gap_ms"], with.report["latency"]["itl_ms"]);
+        assert_eq!(
+            without.report["latency"]["emission_gap_ms"],
+            without.report["latency"]["itl_ms"]
+        );
         assert_eq!(without.report["speculation"], Value::Null);
     }
 }

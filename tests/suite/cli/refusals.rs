@@ -401,6 +401,6 @@ fn a_failed_run_leaves_earlier_results_alone() {
     folder.write("t.jsonl", GOOD);
     let ran = servesim(["replay", &path, "--out", &folder.text("out"), "--requests", &rows]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(folder.read("out/report.json").starts_with("{\n  \"schema\": \"servesim.report/1\""));
+    assert!(folder.read("out/report.json").starts_with("{\n  \"schema\": \"servesim.report/2\""));
     assert!(folder.read("rows.csv").starts_with("id,line,"));
 }
