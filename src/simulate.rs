@@ -18,8 +18,10 @@ use crate::engine::outbox::Outbox;
 use crate::kernel::error::RunError;
 use crate::kernel::{Ending, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
+use crate::metrics::pass_rows::PassRows;
 use crate::metrics::requests::RequestSink;
 use crate::metrics::slo::SloConfig;
+use crate::report::openmetrics::OpenMetricsSink;
 use crate::report::sink::{JsonSink, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
@@ -52,8 +54,13 @@ impl Progress for () {
 pub struct Extras {
     /// The folder of `report.json`, made if need be.
     pub out: Option<PathBuf>,
-    /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed.
+    /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed, or `.parquet`, if
+    /// servesim was built with that feature.
     pub requests: Option<PathBuf>,
+    /// Where one row per pass goes, in the same formats.
+    pub passes: Option<PathBuf>,
+    /// Where the end of the run goes as `OpenMetrics` text.
+    pub openmetrics: Option<PathBuf>,
     /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
     /// measured.
     pub evidence: Option<PathBuf>,
@@ -130,6 +137,12 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     if let Some(path) = &extras.requests {
         sinks.push(Box::new(RequestSink::create(path)?.with_rounds(speculates)));
+    }
+    if let Some(path) = &extras.passes {
+        sinks.push(Box::new(PassRows::create(path)?));
+    }
+    if let Some(path) = &extras.openmetrics {
+        sinks.push(Box::new(OpenMetricsSink(ResultFile::create(path, false)?)));
     }
     if let Some(folder) = &extras.out {
         sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));

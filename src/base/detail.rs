@@ -53,6 +53,18 @@ pub(crate) struct PassDetail {
     pub(crate) preempted: Vec<RequestId>,
 }
 
+impl PassDetail {
+    /// Its work in a word.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match (self.prefill_requests, self.decode_requests) {
+            (0, 0) => "none",
+            (_, 0) => "prefill",
+            (0, _) => "decode",
+            (_, _) => "mixed",
+        }
+    }
+}
+
 /// One request's share of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassShare {

@@ -13,6 +13,7 @@ pub(crate) mod output;
 pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod rng;
+pub(crate) mod rows;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod time;

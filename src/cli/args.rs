@@ -225,10 +225,16 @@ pub(super) struct CommonArgs {
     /// The seed of every random stream.
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// Write one row per request (.csv or .jsonl, with .gz if compressed). `-` is JSON lines on
-    /// standard output; the report then goes to standard error.
+    /// Write one row per request (.csv or .jsonl, with .gz if compressed; .parquet in builds with that feature). `-`
+    /// is JSON lines on standard output; the report then goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub(super) requests: Option<PathBuf>,
+    /// Write one row per pass, in the same formats.
+    #[arg(long, value_name = "FILE")]
+    pub(super) passes: Option<PathBuf>,
+    /// Write the end of the run as `OpenMetrics` text.
+    #[arg(long, value_name = "FILE")]
+    pub(super) openmetrics: Option<PathBuf>,
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,

@@ -42,6 +42,8 @@ pub(super) enum CliError {
     Convert(#[from] WriteError),
     #[error("{flag} {found}: expected {accepted}")]
     Flag { flag: &'static str, found: String, accepted: &'static str },
+    #[error("{flag} {}: that is the place of {other}, expected one of its own", path.display())]
+    SameFile { flag: &'static str, path: PathBuf, other: &'static str },
     #[error("standard output: {0}")]
     Stdout(#[from] io::Error),
 }

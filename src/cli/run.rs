@@ -2,8 +2,9 @@
 
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -48,11 +49,15 @@ fn execute(
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
 
+    let takes_stdout = check_results(args, input)?;
+
     let started = Instant::now();
     let mut line = ProgressLine::new(args.limit, args.quiet);
     let extras = Extras {
         out: args.out.clone(),
         requests: args.requests.clone(),
+        passes: args.passes.clone(),
+        openmetrics: args.openmetrics.clone(),
         evidence: args.evidence.clone(),
         stepwise: args.stepwise,
     };
@@ -61,7 +66,7 @@ fn execute(
     let mut simulated = outcome?;
     simulated.report.set_wall_time(started.elapsed());
     let report = simulated.put()?;
-    if args.requests.as_deref() == Some(Path::new("-")) {
+    if takes_stdout {
         let look = look(io::stderr().is_terminal());
         print(&report, args.format, look, &mut io::stderr().lock())?;
     } else {
@@ -75,6 +80,39 @@ fn execute(
         return Ok(Outcome::Failed);
     }
     Ok(Outcome::Done)
+}
+
+/// The files that a run is to leave behind, with their flags.
+fn results(args: &CommonArgs) -> Vec<(&'static str, &Path)> {
+    let results = [
+        ("--requests", &args.requests),
+        ("--passes", &args.passes),
+        ("--openmetrics", &args.openmetrics),
+        ("--evidence", &args.evidence),
+    ];
+    results.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect()
+}
+
+/// Checks that no result takes the place of another or of the `input`, and says whether one goes to standard output.
+fn check_results(args: &CommonArgs, input: &Path) -> Result<bool, CliError> {
+    let stdout = Path::new("-");
+    let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
+    for (flag, path) in results(args) {
+        let place = place(path);
+        if let Some(&(other, _)) = taken.iter().find(|(_, taken)| *taken == place) {
+            return Err(CliError::SameFile { flag, path: path.to_owned(), other });
+        }
+        let is_file = fs::metadata(&place).is_ok_and(|found| found.is_file());
+        if path != stdout && is_file && fs::canonicalize(input).is_ok_and(|input| input == place) {
+            return Err(CliError::SameFile { flag, path: path.to_owned(), other: "the input" });
+        }
+        // A device takes everything.
+        if path == stdout || is_file || !place.exists() {
+            taken.push((flag, place));
+        }
+    }
+    Ok(taken.iter().any(|(_, path)| path == stdout))
 }
 
 fn print(report: &Report, format: ReportFormat, look: Look, out: &mut dyn Write) -> io::Result<()> {

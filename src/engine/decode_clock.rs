@@ -87,7 +87,7 @@ impl DecodeClock<'_> {
         self.passes += 1;
         self.may_plan = false;
         let price = match &self.outbox.details {
-            Some(_) => self.pricer.last_in_full(work),
+            Some(_) => self.pricer.last_in_full(&PrefillWork::default(), work),
             None => Ok(PassPrice::default()),
         };
         let price = price.map_err(|cause| EngineError::timing(start, cause))?;

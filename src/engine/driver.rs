@@ -268,7 +268,7 @@ impl Engine {
             .map_err(|cause| EngineError::timing(start, cause))?;
         let end = start.checked_add(duration).ok_or_else(|| EngineError::clock(start))?;
         let price = match &outbox.details {
-            Some(_) => self.pricer.last_in_full(&plan.decode),
+            Some(_) => self.pricer.last_in_full(&plan.prefill, &plan.decode),
             None => Ok(PassPrice::default()),
         };
         let price = price.map_err(|cause| EngineError::timing(start, cause))?;

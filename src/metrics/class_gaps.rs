@@ -34,16 +34,13 @@ impl ClassGaps {
         for share in pass.shares.iter().filter(|share| share.emitted_tokens > 0) {
             let more = u64::from(share.emitted_tokens) - 1;
             let burst = (more > 0).then_some((SimDuration::ZERO, more));
-            match self.under_way.get_mut(&share.request) {
-                Some(request) => {
-                    request.gaps.push((pass.end.since(request.latest), 1));
-                    request.gaps.extend(burst);
-                    request.latest = pass.end;
-                }
-                None => {
-                    let gaps = Gaps { latest: pass.end, gaps: burst.into_iter().collect() };
-                    self.under_way.insert(share.request, gaps);
-                }
+            if let Some(request) = self.under_way.get_mut(&share.request) {
+                request.gaps.push((pass.end.since(request.latest), 1));
+                request.gaps.extend(burst);
+                request.latest = pass.end;
+            } else {
+                let gaps = Gaps { latest: pass.end, gaps: burst.into_iter().collect() };
+                self.under_way.insert(share.request, gaps);
             }
         }
     }

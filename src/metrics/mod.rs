@@ -3,6 +3,7 @@
 mod class_gaps;
 mod classes;
 pub(crate) mod collector;
+pub(crate) mod pass_rows;
 mod passes;
 pub(crate) mod requests;
 pub(crate) mod rounds;

@@ -1,50 +1,50 @@
-//! One row per request, in the order in which requests end, as CSV or JSON lines.
+//! One row per request, in the order in which requests end.
 //!
 //! What is unknown is an empty cell or `null`. Times are milliseconds with every nanosecond
 //! kept, in the shortest form that reads back the same.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::base::time::SimDuration;
 
 use super::record::{Rejection, RequestRecord, Unserved};
-use crate::base::output::{OutputError, ResultFile, named_format};
+use crate::base::output::{OutputError, ResultFile};
+use crate::base::rows::{Column, RowFile};
 
 /// The columns, in order; the fields of [`Row`].
-const COLUMNS: [&str; 30] = [
-    "id",
-    "line",
-    "engine",
-    "status",
-    "reason",
-    "counted",
-    "priority",
-    "class",
-    "arrival_ms",
-    "prompt_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "first_scheduled_ms",
-    "first_token_ms",
-    "finished_ms",
-    "queue_ms",
-    "ttft_ms",
-    "tpot_ms",
-    "e2e_ms",
-    "preemptions",
-    "rounds",
-    "drafts",
-    "accepted_drafts",
-    "finish",
-    "ttft_frontend_ms",
-    "ttft_queueing_ms",
-    "ttft_prefill_ms",
-    "ttft_chunk_wait_ms",
-    "ttft_recompute_ms",
-    "ttft_detokenize_ms",
+const COLUMNS: [Column; 30] = [
+    Column::integer("id"),
+    Column::integer("line"),
+    Column::integer("engine"),
+    Column::text("status"),
+    Column::text("reason"),
+    Column::boolean("counted"),
+    Column::integer("priority"),
+    Column::text("class"),
+    Column::float("arrival_ms"),
+    Column::integer("prompt_tokens"),
+    Column::integer("cached_tokens"),
+    Column::integer("output_tokens"),
+    Column::float("first_scheduled_ms"),
+    Column::float("first_token_ms"),
+    Column::float("finished_ms"),
+    Column::float("queue_ms"),
+    Column::float("ttft_ms"),
+    Column::float("tpot_ms"),
+    Column::float("e2e_ms"),
+    Column::integer("preemptions"),
+    Column::integer("rounds"),
+    Column::integer("drafts"),
+    Column::integer("accepted_drafts"),
+    Column::text("finish"),
+    Column::float("ttft_frontend_ms"),
+    Column::float("ttft_queueing_ms"),
+    Column::float("ttft_prefill_ms"),
+    Column::float("ttft_chunk_wait_ms"),
+    Column::float("ttft_recompute_ms"),
+    Column::float("ttft_detokenize_ms"),
 ];
 
 /// One request.
@@ -142,52 +142,24 @@ fn trace_line(line: u64) -> Option<u64> {
     (line > 0).then_some(line)
 }
 
-/// Writes the rows to a file that appears when it is complete.
+/// Writes a row per request.
 #[derive(Debug)]
 pub(crate) struct RequestSink {
-    path: PathBuf,
     /// What classes are called, by number.
     classes: Vec<String>,
     /// Whether rows have rounds to tell of.
     speculates: bool,
-    rows: Rows,
-}
-
-#[derive(Debug)]
-enum Rows {
-    Csv(Box<csv::Writer<ResultFile>>),
-    JsonLines(ResultFile),
+    rows: RowFile,
 }
 
 impl RequestSink {
-    /// Opens `path`. The name says the format: `.csv` or `.jsonl`, each with `.gz` or without;
-    /// `-` is JSON lines on standard output.
+    /// Opens `path`, whose name says the format.
     ///
     /// # Errors
-    ///
-    /// If the name says no format, or no file can be made there.
+    /// The name says no format, or no file can be made there.
     pub(crate) fn create(path: &Path) -> Result<Self, OutputError> {
-        let (extension, gzip) = named_format(path);
-        let is_csv = match extension.as_deref() {
-            Some("csv") => true,
-            Some("jsonl") => false,
-            _ if path == Path::new("-") => false,
-            found => {
-                return Err(OutputError::Extension {
-                    path: path.to_owned(),
-                    found: found.map_or_else(String::new, |extension| format!(".{extension}")),
-                    accepted: ".csv or .jsonl, optionally with .gz, or `-` for JSON lines",
-                });
-            }
-        };
-        let file = ResultFile::create(path, gzip)?;
-        let rows = if is_csv { Rows::csv(file) } else { Ok(Rows::JsonLines(file)) };
-        Ok(Self {
-            path: path.to_owned(),
-            classes: Vec::new(),
-            speculates: false,
-            rows: rows.map_err(|e| OutputError::write(path, e))?,
-        })
+        let rows = RowFile::create(path, &COLUMNS)?;
+        Ok(Self { classes: Vec::new(), speculates: false, rows })
     }
 
     /// The same sink, whose rows tell of rounds if the engines speculate.
@@ -232,35 +204,12 @@ impl RequestSink {
 
     /// The complete file, not in its place yet.
     pub(crate) fn into_file(self) -> Result<ResultFile, OutputError> {
-        let file = match self.rows {
-            Rows::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error),
-            Rows::JsonLines(file) => Ok(file),
-        };
-        file.map_err(|e| OutputError::write(&self.path, e))
+        self.rows.into_file()
     }
 
     fn write(&mut self, class: u16, row: &Row<'_>) -> Result<(), OutputError> {
         let class = self.classes.get(usize::from(class)).map(String::as_str);
-        self.rows.write(&Row { class, ..*row }).map_err(|e| OutputError::write(&self.path, e))
-    }
-}
-
-impl Rows {
-    fn csv(file: ResultFile) -> io::Result<Self> {
-        // The header is written here, so that a file without rows has it too.
-        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
-        writer.write_record(COLUMNS)?;
-        Ok(Self::Csv(Box::new(writer)))
-    }
-
-    fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
-        match self {
-            Self::Csv(writer) => Ok(writer.serialize(row)?),
-            Self::JsonLines(file) => {
-                serde_json::to_writer(&mut *file, row)?;
-                file.write_all(b"\n")
-            }
-        }
+        self.rows.write(&Row { class, ..*row })
     }
 }
 
@@ -268,8 +217,6 @@ impl Rows {
 mod tests {
     use crate::base::ids::{EngineId, RequestId};
     use crate::base::time::SimTime;
-
-    use std::io::Read;
 
     use super::*;
     use crate::metrics::record::{Finish, TtftParts};
@@ -332,7 +279,7 @@ mod tests {
     fn csv_leaves_the_unknown_empty() {
         let text = String::from_utf8(written("requests.csv")).unwrap();
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], COLUMNS.join(","));
+        assert_eq!(lines[0], COLUMNS.map(|column| column.name).join(","));
         // TPOT 30 ms / 3.
         assert_eq!(
             lines[1],
@@ -351,36 +298,11 @@ mod tests {
         let rows: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let keys: Vec<_> = rows[0].as_object().unwrap().keys().collect();
-        assert_eq!(keys, COLUMNS);
+        assert_eq!(keys, COLUMNS.map(|column| column.name).each_ref());
         assert_eq!(rows[0]["arrival_ms"], 1_000.000_001);
         assert_eq!(rows[0]["ttft_recompute_ms"], 0.5);
         assert_eq!(rows[1]["reason"], "prompt_too_long");
         assert!(rows[1]["ttft_ms"].is_null() && rows[1]["line"].is_null());
         assert_eq!(rows[2]["engine"], 0);
-    }
-
-    #[test]
-    fn gzip_unpacks_to_the_plain_file_and_repeats_itself() {
-        let packed = written("requests.csv.gz");
-        assert_eq!(packed, written("requests.csv.gz"));
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
-        assert_eq!(plain, written("requests.csv"));
-    }
-
-    #[test]
-    fn no_rows_still_have_a_header() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("requests.csv");
-        RequestSink::create(&path).unwrap().into_file().unwrap().close().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), COLUMNS.join(",") + "\n");
-    }
-
-    #[test]
-    fn a_name_without_a_known_extension_is_refused() {
-        for (name, found) in [("a.parquet", "\".parquet\""), ("a.gz", "\"\""), ("a", "\"\"")] {
-            let error = RequestSink::create(Path::new(name)).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{name}: the name ends in {found}")), "{error}");
-        }
     }
 }

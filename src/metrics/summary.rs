@@ -163,7 +163,6 @@ pub(crate) struct Latency {
 }
 
 /// The distributions of [`Latency`] as percentiles in milliseconds.
-#[expect(clippy::struct_field_names, reason = "the unit ends a name")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Curves {
     /// Which percentiles.

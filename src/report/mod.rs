@@ -4,6 +4,7 @@ mod bars;
 pub(crate) mod compare;
 pub(crate) mod format;
 pub(crate) mod json;
+pub(crate) mod openmetrics;
 mod plain;
 #[cfg(test)]
 mod sample;

@@ -4,6 +4,7 @@ use crate::base::detail::PassDetail;
 use crate::base::ids::EngineId;
 use crate::base::output::{OutputError, ResultFile};
 use crate::base::time::{SimDuration, SimTime};
+use crate::metrics::pass_rows::PassRows;
 use crate::metrics::record::{PassRecord, Rejection, RequestRecord, Unserved};
 use crate::metrics::requests::RequestSink;
 
@@ -120,6 +121,20 @@ impl Sink for RequestSink {
 
     fn unfinished(&mut self, request: &Unserved, counted: bool) -> Result<(), OutputError> {
         Self::unfinished(self, request, counted)
+    }
+
+    fn finish(self: Box<Self>, _report: &Report) -> Result<Vec<ResultFile>, OutputError> {
+        Ok(vec![self.into_file()?])
+    }
+}
+
+impl Sink for PassRows {
+    fn wants(&self) -> Wants {
+        Wants { details: true, ..Wants::default() }
+    }
+
+    fn detail(&mut self, pass: &PassDetail) -> Result<(), OutputError> {
+        self.write(pass)
     }
 
     fn finish(self: Box<Self>, _report: &Report) -> Result<Vec<ResultFile>, OutputError> {

@@ -46,12 +46,18 @@ pub struct Look {
 pub(super) enum Piece {
     /// What was simulated.
     Title(String),
-    Table(Table),
+    Table(Box<Table>),
     /// A sentence.
     Line(String),
     Warning(String),
     /// Something to look at, on a line of its own.
     Picture(String),
+}
+
+impl Piece {
+    fn table(table: Table) -> Self {
+        Self::Table(Box::new(table))
+    }
 }
 
 /// The pieces of a report, in groups that belong together. Figures are rounded, units stand in the headers.
@@ -62,15 +68,15 @@ pub(super) fn pieces(report: &Report) -> Vec<Vec<Piece>> {
     let what =
         format!("servesim {version} | {} | {} | {}", title.scenario, title.engine, title.workload);
     let mut groups = vec![vec![Piece::Title(what), Piece::Line(requests_line(run))]];
-    groups.push(vec![Piece::Table(latency(run))]);
+    groups.push(vec![Piece::table(latency(run))]);
     groups.push(pictures(run));
     let tables = [breakdown(run), throughput(run), passes(run), engines(run)];
-    groups.extend(tables.map(|table| vec![Piece::Table(table)]));
+    groups.extend(tables.map(|table| vec![Piece::table(table)]));
     if !run.classes.is_empty() {
-        groups.push(vec![Piece::Table(classes(run))]);
+        groups.push(vec![Piece::table(classes(run))]);
     }
     if let Some(goodput) = &run.goodput {
-        groups.push(vec![Piece::Table(objectives(run, goodput))]);
+        groups.push(vec![Piece::table(objectives(run, goodput))]);
     }
     let mut lines = vec![Piece::Line(cache_line(run))];
     lines.extend(run.speculation.as_ref().map(speculation_line).map(Piece::Line));

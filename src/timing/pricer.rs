@@ -162,15 +162,21 @@ impl PassPricer {
         Err(TimingError::unusable(ms, prefill, decode))
     }
 
-    /// What the last price consisted of. For a mixed pass the provider is asked what `decode`, its decode work,
-    /// would cost alone; this is no part of the evidence.
+    /// What the last price consisted of. Of a pass with both kinds of work the provider is asked what `decode`,
+    /// its decode work, would cost alone; this is no part of the evidence.
     ///
     /// # Errors
     /// What the provider says.
-    pub(crate) fn last_in_full(&mut self, decode: &DecodeWork) -> Result<PassPrice, TimingError> {
-        let is_mixed = self.last.prefill_ms > 0.0 && !decode.is_empty() && !self.is_free;
-        if !is_mixed {
+    pub(crate) fn last_in_full(
+        &mut self,
+        prefill: &PrefillWork,
+        decode: &DecodeWork,
+    ) -> Result<PassPrice, TimingError> {
+        if prefill.new_tokens == 0 || decode.is_empty() {
             return Ok(self.last);
+        }
+        if self.is_free {
+            return Ok(PassPrice { decode_only_ms: Some(0.0), ..self.last });
         }
         let work = self.padded(decode);
         let ms = self.provider.decode(&work, &mut Evidence::default())?;

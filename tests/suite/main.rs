@@ -13,6 +13,7 @@ mod measured;
 mod properties;
 mod quickstart_trace;
 mod regressions;
+mod rows;
 mod scenarios;
 mod speculation;
 mod support;

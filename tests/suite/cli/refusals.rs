@@ -8,7 +8,16 @@ use super::{GOOD, warning};
 use crate::support::{Folder, gzip, request, rows_of, servesim, trace};
 
 /// Flags of every result file a command can write.
-const RESULTS: [&str; 4] = ["--out", "{}/deep/out", "--requests", "{}/rows.csv"];
+const RESULTS: [&str; 8] = [
+    "--out",
+    "{}/deep/out",
+    "--requests",
+    "{}/rows.csv",
+    "--passes",
+    "{}/passes.csv",
+    "--openmetrics",
+    "{}/end.txt",
+];
 
 /// Replays `t.jsonl` of `folder`, which may write results into it, and fails: with this code and
 /// message, nothing on standard output, and no file or folder that was not there before.
