@@ -9,8 +9,10 @@ fn replayed(flags: &[&str]) -> Folder {
         (0..40).map(|n| request(n * 7, 300 + 40 * (n % 5) as u32, 5 + n as u32)).collect();
     let path = folder.write("t.jsonl", trace(&requests));
     let flags = flags.iter().map(|flag| flag.replace("{}", folder.text("").trim_end_matches('/')));
-    let set = "timing.polynomial.decode.kv_token_ms=0.001";
-    let args = ["replay", &path, "--quiet", "--out", &folder.text("out"), "--set", set];
+    let out = folder.text("out");
+    let decode = "timing.polynomial.decode.kv_token_ms=0.001";
+    let prefill = "timing.polynomial.prefill.constant_ms=3";
+    let args = ["replay", &path, "--quiet", "--out", &out, "--set", decode, "--set", prefill];
     let args = args.map(str::to_owned).into_iter().chain(flags);
     let ran = servesim(args.collect::<Vec<_>>());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
