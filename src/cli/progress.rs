@@ -10,7 +10,7 @@ use crate::simulate::Progress;
 pub(super) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// A line for a run of `requests` requests, if that is known. It draws only on a terminal.
+    /// A line for a run of about `requests` requests, if that is known. It draws only on a terminal.
     pub(super) fn new(requests: Option<u64>, quiet: bool) -> Self {
         let target = if quiet {
             ProgressDrawTarget::hidden()
@@ -38,6 +38,10 @@ impl Progress for ProgressLine {
         if self.0.elapsed() > Duration::from_millis(500) && !self.0.is_hidden() {
             let speed = simulated_s / self.0.elapsed().as_secs_f64();
             self.0.set_message(format!("{simulated_s:.0} s simulated ({speed:.0}x)"));
+            // What was expected may have been an estimate.
+            if self.0.length().is_some_and(|expected| ended > expected) {
+                self.0.set_length(ended);
+            }
             self.0.set_position(ended);
         }
     }

@@ -52,7 +52,7 @@ fn execute(
     let takes_stdout = check_results(args, input)?;
 
     let started = Instant::now();
-    let mut line = ProgressLine::new(args.limit, args.quiet);
+    let mut line = ProgressLine::new(scenario.requests_expected(), args.quiet);
     let extras = Extras {
         out: args.out.clone(),
         requests: args.requests.clone(),

@@ -8,6 +8,7 @@ mod deployment;
 mod engine;
 mod error;
 mod load;
+mod requests;
 mod schema;
 mod set;
 
