@@ -47,6 +47,6 @@ pub use engine::error::EngineError;
 pub use kernel::error::RunError;
 pub use report::Report;
 pub use scenario::{Assignment, Scenario, ScenarioError, json_schema};
-pub use simulate::{Extras, Progress, simulate};
+pub use simulate::{Extras, Progress, RunTrace, simulate};
 pub use timing::error::{ProfileError, TimingError};
 pub use workload::trace::TraceError;

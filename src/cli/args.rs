@@ -232,6 +232,16 @@ pub(super) struct CommonArgs {
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,
+    /// Write a trace of the run for ui.perfetto.dev: passes, requests, and counters of each engine (JSON, with .gz if
+    /// compressed).
+    #[arg(long, value_name = "FILE")]
+    pub(super) perfetto: Option<PathBuf>,
+    /// Of that trace, only what lies in this part of the run, in seconds.
+    #[arg(long, value_name = "FROM:TO", requires = "perfetto")]
+    pub(super) perfetto_window: Option<String>,
+    /// Of that trace, only every Nth request, and all passes.
+    #[arg(long, value_name = "N", requires = "perfetto", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) perfetto_sample: Option<u32>,
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
     #[arg(long, value_name = "N|Ns")]
     pub(super) warmup: Option<String>,

@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod format;
 pub(crate) mod json;
+pub(crate) mod perfetto;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;

@@ -2,6 +2,7 @@
 
 use super::config::CapacitySchedulerPolicy;
 use super::{Phase, Trtllm};
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::engine::arena::Stage;
 use crate::engine::plan::PassPlan;
@@ -19,7 +20,9 @@ impl Trtllm {
             }
             CapacitySchedulerPolicy::StaticBatch => {
                 // Nobody joins those who decode (K8).
-                if !self.fit_generations() {
+                if self.fit_generations() {
+                    self.blocked = Some(Blocked::StaticBatch);
+                } else {
                     self.fit_to_completion();
                 }
             }
@@ -50,7 +53,10 @@ impl Trtllm {
             self.requests_touched += 1;
             match room.checked_sub(self.blocks_remaining(slot).into()) {
                 Some(left) => room = left,
-                None => break,
+                None => {
+                    self.blocked = Some(Blocked::KvBlocks);
+                    break;
+                }
             }
             self.scratch.fitting.push(slot);
         }
@@ -82,8 +88,12 @@ impl Trtllm {
                 Some(behind) => {
                     end = place + behind;
                     self.pause(self.active[end], plan);
+                    self.blocked = Some(Blocked::Preempting);
                 }
-                None => break,
+                None => {
+                    self.blocked = self.blocked.or(Some(Blocked::KvBlocks));
+                    break;
+                }
             }
         }
     }
