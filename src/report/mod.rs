@@ -1,6 +1,7 @@
 //! What a person or a program reads of a run: the report, as JSON and as a table.
 
 pub(crate) mod compare;
+pub(crate) mod explain;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod perfetto;

@@ -38,7 +38,7 @@ const FAMILIES: [&[&str]; 4] = [
         "engine={sglang: {max_total_tokens: 400, context_length: 300, chunked_prefill_size: 64, schedule_conservativeness: 0.3}}",
     ],
     &[
-        "engine={trtllm: {max_num_tokens: 128, max_batch_size: 8, max_seq_len: 300, kv_cache_config: {max_tokens: 640}, \
+        "engine={trtllm: {max_num_tokens: 128, enable_chunked_prefill: true, max_batch_size: 8, max_seq_len: 300, kv_cache_config: {max_tokens: 640}, \
        scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}}}",
     ],
 ];
