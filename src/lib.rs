@@ -29,6 +29,8 @@ mod base;
 pub mod cli;
 pub mod conform;
 mod engine;
+#[cfg(feature = "cli")]
+mod explain;
 #[doc(hidden)]
 pub mod fuzzing;
 mod kernel;

@@ -173,6 +173,19 @@ pub(crate) enum Metric {
     Queue,
 }
 
+impl RequestRecord {
+    /// A latency in ms; `None` if it has none, as a single token has no TPOT.
+    pub(crate) fn latency(&self, metric: Metric) -> Option<f64> {
+        let value = match metric {
+            Metric::Ttft => self.ttft(),
+            Metric::Tpot => self.tpot()?,
+            Metric::E2e => self.e2e(),
+            Metric::Queue => self.queue(),
+        };
+        Some(value.as_ms())
+    }
+}
+
 /// What became of the time of a request that finished.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
@@ -193,13 +206,7 @@ pub(crate) struct Account {
 impl Account {
     /// A latency of it; `None` if it has none, as a single token has no TPOT.
     pub(crate) fn value_ms(&self, metric: Metric) -> Option<f64> {
-        let value = match metric {
-            Metric::Ttft => self.record.ttft(),
-            Metric::Tpot => self.record.tpot()?,
-            Metric::E2e => self.record.e2e(),
-            Metric::Queue => self.record.queue(),
-        };
-        Some(value.as_ms())
+        self.record.latency(metric)
     }
 
     /// The time of which a latency consists. That of a TPOT is divided by [`Account::gaps`].

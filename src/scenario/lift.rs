@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::engine::Lift;
 use super::{Scenario, WorkloadConfig};
+use crate::workload::arrivals::config::ArrivalsConfig;
 use crate::workload::sessions::config::SessionsConfig;
 
 impl Scenario {
@@ -38,15 +39,16 @@ impl Scenario {
                 follows || reshape.is_some_and(|reshape| reshape.max_concurrency.is_some())
             }
             WorkloadConfig::Synthetic(load) => {
-                let has_sessions = |classes: &Vec<_>| {
-                    let mut classes = classes.iter();
-                    classes.any(|class: &crate::workload::synthetic::config::ClassConfig| {
-                        class.sessions.is_some()
-                    })
+                let mut classes = load.classes.iter().flatten();
+                let is_closed = |arrivals: &ArrivalsConfig| {
+                    matches!(arrivals, ArrivalsConfig::ClosedLoop(_))
                 };
                 load.max_concurrency.is_some()
                     || load.sessions.is_some()
-                    || load.classes.as_ref().is_some_and(has_sessions)
+                    || is_closed(&load.arrivals)
+                    || classes.any(|class| {
+                        class.sessions.is_some() || class.arrivals.as_ref().is_some_and(is_closed)
+                    })
             }
             WorkloadConfig::ServeGen(pool) => pool.max_concurrency.is_some(),
         }
