@@ -31,8 +31,13 @@ pub(crate) enum Subject {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExplainError {
     /// The run has no such request.
-    #[error("--request {0}: expected {}", range(*.1))]
-    NoRequest(RequestId, usize),
+    #[error("--request {id}: expected {}", range(*requests))]
+    NoRequest {
+        /// Which was asked for.
+        id: RequestId,
+        /// How many there are.
+        requests: usize,
+    },
     /// The request never finished.
     #[error("request {0} has no latencies: {1}")]
     NoLatency(RequestId, String),
@@ -235,7 +240,7 @@ fn find(blame: &Blame, id: RequestId) -> Result<&Account, ExplainError> {
         return Ok(account);
     }
     Err(match blame.unexplained(id) {
-        None => ExplainError::NoRequest(id, blame.requests()),
+        None => ExplainError::NoRequest { id, requests: blame.requests() },
         Some(Unexplained::Rejected(why)) => {
             ExplainError::NoLatency(id, format!("it was rejected ({})", why.name()))
         }

@@ -118,7 +118,7 @@ fn who_comes_within_a_pass_waits_for_its_end() {
 
 /// Thirty requests in bursts.
 fn bursts() -> Vec<(u64, u32, u32)> {
-    let row = |i| (i / 6 * 40 + i % 6, 20 + i as u32 * 37 % 150, 1 + i as u32 * 29 % 90);
+    let row = |i: u32| (u64::from(i / 6 * 40 + i % 6), 20 + i * 37 % 150, 1 + i * 29 % 90);
     (0..30).map(row).collect()
 }
 
