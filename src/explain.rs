@@ -181,8 +181,7 @@ pub(crate) fn explain(
     let Watching(blame) = watching;
     let mut explanation = account_for(&blame, (metric, subject), &report)?;
     explanation.digest.clone_from(&report.digest);
-    explanation.other_digest =
-        digest.filter(|&digest| digest != report.digest).map(str::to_owned);
+    explanation.other_digest = digest.filter(|&digest| digest != report.digest).map(str::to_owned);
     explanation.load_follows = scenario.has_closed_loop();
     if tries_limits {
         let now_ms = explanation.value_ms;

@@ -35,20 +35,6 @@ pub(crate) enum Blocked {
     Prompts,
 }
 
-impl Blocked {
-    /// Every reason, in the order of the enum.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Budget,
-        Self::Seats,
-        Self::KvBlocks,
-        Self::Preempting,
-        Self::Held,
-        Self::StaticBatch,
-        Self::Content,
-        Self::Prompts,
-    ];
-}
-
 /// One forward pass, or a call of the scheduler that only preempted: then nobody is in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PassDetail {

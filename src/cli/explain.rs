@@ -37,18 +37,16 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, CliError> {
             MetricArg::Queue => Metric::Queue,
         },
     );
-    let path: PathBuf = if args.input.is_dir() {
-        args.input.join("report.json")
-    } else {
-        args.input.clone()
-    };
+    let path: PathBuf =
+        if args.input.is_dir() { args.input.join("report.json") } else { args.input.clone() };
     let scenario = Scenario::load(&path)?;
     let sets: Result<Vec<_>, _> = args.set.iter().map(|text| Assignment::parse(text)).collect();
     let scenario = scenario
         .with(&sets?)?
         .resolve(path.parent().unwrap_or(Path::new("")))
         .map_err(|cause| CliError::Config { path: path.clone(), cause })?;
-    let is_stdin = matches!(&scenario.workload, WorkloadConfig::Trace(trace) if trace.path.as_os_str() == "-");
+    let is_stdin =
+        matches!(&scenario.workload, WorkloadConfig::Trace(trace) if trace.path.as_os_str() == "-");
     if is_stdin && !args.no_what_if {
         return Err(CliError::Flag {
             flag: "workload.trace.path",

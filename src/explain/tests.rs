@@ -15,7 +15,8 @@ fn scenario(rows: &[(u64, u32, u32)], sets: &[&str]) -> (tempfile::TempDir, Scen
         .unwrap();
     }
     std::fs::write(folder.path().join("t.jsonl"), text).unwrap();
-    let sets: Vec<_> = sets.iter().map(|text| Assignment::parse(text).unwrap()).collect();
+    let sets = std::iter::once(&"workload.trace.ties=file").chain(sets);
+    let sets: Vec<_> = sets.map(|text| Assignment::parse(text).unwrap()).collect();
     let scenario = Scenario::replay(&folder.path().join("t.jsonl")).with(&sets).unwrap();
     (folder, scenario.resolve(Path::new("")).unwrap())
 }
@@ -82,8 +83,8 @@ fn who_finds_no_blocks_waits_for_them() {
 
 #[test]
 fn who_finds_no_tokens_waits_for_them() {
-    // A prompt of 300 tokens fills three passes of 100; the second waits for those, 3 times 10 ms, and so does the
-    // first token of the first not: its decodes share the passes of the second.
+    // A prompt of 300 tokens fills three passes of 100, and the second waits for those, 3 times 10 ms. Then the decodes
+    // of the first share the passes of the second.
     let engine = vllm("max_num_seqs: 8, max_num_batched_tokens: 100, num_gpu_blocks: 200");
     let (_folder, scenario) = scenario(&[(0, 300, 3), (0, 300, 1)], &[&engine, TIMING]);
     let blame = watched(&scenario);
@@ -92,8 +93,7 @@ fn who_finds_no_tokens_waits_for_them() {
     // Of 14 ms with a decode and prefill, the decode alone takes 4.
     assert_eq!(parts(&first.after), [(Part::Decode, 8.0), (Part::Slowed, 20.0)]);
     // 99 + 99 beside decodes, then 100, then the last 2.
-    let expected =
-        [(Part::Budget, 30.0), (Part::PrefillAlone, 20.0), (Part::PrefillShared, 28.0)];
+    let expected = [(Part::Budget, 30.0), (Part::PrefillAlone, 20.0), (Part::PrefillShared, 28.0)];
     assert_eq!(parts(&second.before), expected);
     assert_eq!(second.chunks, 4);
     assert_eq!(best(&scenario, 1), "engine.vllm.max_num_batched_tokens=200");
@@ -219,5 +219,7 @@ fn what_cannot_be_explained_says_why() {
         error(Metric::Tpot, request(0)),
         "request 0 has no latencies: a single token has no TPOT"
     );
-    assert!(error(Metric::Tpot, Subject::Quantile(0.5)).starts_with("no request of the run has a TPOT"));
+    assert!(
+        error(Metric::Tpot, Subject::Quantile(0.5)).starts_with("no request of the run has a TPOT")
+    );
 }

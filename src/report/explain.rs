@@ -395,7 +395,8 @@ impl Explanation {
         writeln!(out)?;
         let value = figure(self.example.value_ms);
         let metric = self.latency.words();
-        let text = format!("{}: {metric} {value} ms. {}", self.example.words(), self.example.ahead());
+        let text =
+            format!("{}: {metric} {value} ms. {}", self.example.words(), self.example.ahead());
         say(out, &text)?;
         self.write_steps(out)?;
         if let Some(what_if) = &self.what_if {
@@ -408,7 +409,10 @@ impl Explanation {
                 say(out, &format!("Not tried: {what} ({}): {why}", set.join(", ")))?;
             }
             if self.load_follows {
-                say(out, "Requests come as others end: with a limit lifted, the load is another one.")?;
+                say(
+                    out,
+                    "Requests come as others end: with a limit lifted, the load is another one.",
+                )?;
             }
         }
         Ok(())
@@ -502,7 +506,8 @@ impl Explanation {
                 count(step.other_decodes.into()),
             ]
         };
-        let header = ["Its passes", "start (ms)", "ms", "passes", "prefills beside", "decodes beside"];
+        let header =
+            ["Its passes", "start (ms)", "ms", "passes", "prefills beside", "decodes beside"];
         let rows = steps.iter().take(STEPS_MAX).map(row).collect();
         write_table(&table(&header, rows), out)?;
         if steps.len() > STEPS_MAX {
@@ -518,7 +523,9 @@ impl Explanation {
             vec![
                 lifted.what.to_owned(),
                 lifted.value_ms.map_or_else(|| "-".to_owned(), figure),
-                lifted.change_ratio.map_or_else(|| "-".to_owned(), |r| format!("{:+.1}", r * 100.0)),
+                lifted
+                    .change_ratio
+                    .map_or_else(|| "-".to_owned(), |r| format!("{:+.1}", r * 100.0)),
             ]
         };
         table(&header, what_if.lifted.iter().map(row).collect())

@@ -40,9 +40,8 @@ impl Scenario {
             }
             WorkloadConfig::Synthetic(load) => {
                 let mut classes = load.classes.iter().flatten();
-                let is_closed = |arrivals: &ArrivalsConfig| {
-                    matches!(arrivals, ArrivalsConfig::ClosedLoop(_))
-                };
+                let is_closed =
+                    |arrivals: &ArrivalsConfig| matches!(arrivals, ArrivalsConfig::ClosedLoop(_));
                 load.max_concurrency.is_some()
                     || load.sessions.is_some()
                     || is_closed(&load.arrivals)
