@@ -66,7 +66,7 @@ fn who_finds_no_seat_waits_for_one() {
     assert_eq!(parts(&second.after), [(Part::Decode, 8.0)]);
     let ahead = blame.ahead_of(second);
     assert_eq!((ahead.requests, ahead.prompt_tokens, ahead.output_tokens), (1, 64, 3));
-    assert_eq!(ahead.top[0].4.as_ms(), 18.0);
+    assert_eq!(ahead.top[0].4.as_ns(), 18_000_000);
     assert_eq!(best(&scenario, 1), "engine.vllm.max_num_seqs=2");
 }
 

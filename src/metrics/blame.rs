@@ -134,6 +134,7 @@ impl Spent {
     }
 
     /// All of it.
+    #[cfg(test)]
     pub(crate) fn total(&self) -> SimDuration {
         self.0.iter().fold(SimDuration::ZERO, |sum, &time| sum + time)
     }

@@ -403,7 +403,7 @@ impl Explanation {
             writeln!(out)?;
             write_table(&self.what_if_table(what_if), out)?;
             writeln!(out)?;
-            say(out, &self.best(what_if))?;
+            say(out, &Self::best(what_if))?;
             for refused in &what_if.refused {
                 let Refused { what, set, why } = refused;
                 say(out, &format!("Not tried: {what} ({}): {why}", set.join(", ")))?;
@@ -531,7 +531,7 @@ impl Explanation {
         table(&header, what_if.lifted.iter().map(row).collect())
     }
 
-    fn best(&self, what_if: &WhatIf) -> String {
+    fn best(what_if: &WhatIf) -> String {
         let best = what_if.lifted.first();
         match best.and_then(|lifted| Some((lifted, lifted.change_ratio?))) {
             Some((lifted, change)) if change <= -NOTABLE_RATIO => format!(

@@ -214,22 +214,15 @@ impl PerfettoSink {
             return;
         }
         let turn = Turn { start: pass.start, chunks: Vec::new(), computed: None, lost: None };
-        let turns = match share.entry {
-            Entry::New => {
-                self.lives.insert(share.request, vec![turn]);
-                self.lives.get_mut(&share.request)
-            }
-            Entry::Resumed => {
-                let turns = self.lives.get_mut(&share.request);
-                turns.map(|turns| {
-                    turns.push(turn);
-                    turns
-                })
-            }
-            // One that has ended may be in a pass that was planned before.
-            Entry::Running => self.lives.get_mut(&share.request),
-        };
-        let Some(turn) = turns.and_then(|turns| turns.last_mut()) else { return };
+        if share.entry == Entry::New {
+            self.lives.insert(share.request, Vec::new());
+        }
+        // One that has ended may be in a pass that was planned before.
+        let Some(turns) = self.lives.get_mut(&share.request) else { return };
+        if share.entry != Entry::Running {
+            turns.push(turn);
+        }
+        let Some(turn) = turns.last_mut() else { return };
         if share.is_decode {
             turn.computed = turn.computed.or(Some(pass.start));
             return;

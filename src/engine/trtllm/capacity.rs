@@ -51,13 +51,11 @@ impl Trtllm {
                 continue;
             }
             self.requests_touched += 1;
-            match room.checked_sub(self.blocks_remaining(slot).into()) {
-                Some(left) => room = left,
-                None => {
-                    self.blocked = Some(Blocked::KvBlocks);
-                    break;
-                }
-            }
+            let Some(left) = room.checked_sub(self.blocks_remaining(slot).into()) else {
+                self.blocked = Some(Blocked::KvBlocks);
+                break;
+            };
+            room = left;
             self.scratch.fitting.push(slot);
         }
     }
@@ -84,17 +82,13 @@ impl Trtllm {
             }
             let is_started =
                 |&slot: &SlotId| matches!(self.phase(slot), Phase::Context | Phase::Generation);
-            match self.active[place..end].iter().rposition(is_started) {
-                Some(behind) => {
-                    end = place + behind;
-                    self.pause(self.active[end], plan);
-                    self.blocked = Some(Blocked::Preempting);
-                }
-                None => {
-                    self.blocked = self.blocked.or(Some(Blocked::KvBlocks));
-                    break;
-                }
-            }
+            let Some(behind) = self.active[place..end].iter().rposition(is_started) else {
+                self.blocked = self.blocked.or(Some(Blocked::KvBlocks));
+                break;
+            };
+            end = place + behind;
+            self.pause(self.active[end], plan);
+            self.blocked = Some(Blocked::Preempting);
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{Folder, request, servesim, trace};
 
 /// Twelve requests at once for an engine with two seats.
-fn crowd() -> Vec<u8> {
+fn crowd() -> String {
     let requests: Vec<_> = (0..12).map(|i| request(0, 40, 10 + i)).collect();
     trace(&requests)
 }
@@ -50,8 +50,7 @@ fn a_report_is_explained_by_running_it_again() {
 fn what_cannot_be_explained_is_refused() {
     let folder = Folder::new();
     let path = folder.write("t.jsonl", crowd());
-    let scenario =
-        folder.write("s.yaml", format!("workload: {{trace: {{path: {path}}}}}\n").into_bytes());
+    let scenario = folder.write("s.yaml", format!("workload: {{trace: {{path: {path}}}}}\n"));
     for (args, code, message) in [
         (["--quantile", "1"], 2, "--quantile 1: expected a number above 0 and below 1"),
         (["--quantile", "NaN"], 2, "--quantile NaN: expected a number above 0 and below 1"),
