@@ -29,6 +29,8 @@ mod base;
 pub mod cli;
 pub mod conform;
 mod engine;
+#[cfg(feature = "cli")]
+mod explain;
 #[doc(hidden)]
 pub mod fuzzing;
 mod kernel;
@@ -47,6 +49,6 @@ pub use engine::error::EngineError;
 pub use kernel::error::RunError;
 pub use report::{Look, Report};
 pub use scenario::{Assignment, Scenario, ScenarioError, json_schema};
-pub use simulate::{Extras, Progress, Simulated, simulate};
+pub use simulate::{Extras, Progress, RunTrace, Simulated, simulate};
 pub use timing::error::{ProfileError, TimingError};
 pub use workload::trace::TraceError;

@@ -22,7 +22,8 @@ use crate::metrics::pass_rows::PassRows;
 use crate::metrics::requests::RequestSink;
 use crate::metrics::slo::SloConfig;
 use crate::report::openmetrics::OpenMetricsSink;
-use crate::report::sink::{JsonSink, Sink, Wants};
+use crate::report::perfetto::PerfettoSink;
+use crate::report::sink::{JsonSink, Lent, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineFacts, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
@@ -64,9 +65,34 @@ pub struct Extras {
     /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
     /// measured.
     pub evidence: Option<PathBuf>,
+    /// The trace of the run for ui.perfetto.dev.
+    pub perfetto: Option<RunTrace>,
     /// Plan and complete every request by itself in every pass. The result is the same; it takes
     /// longer, and the log of passes needs it.
     pub stepwise: bool,
+}
+
+/// A trace of the run, and how much of it is drawn.
+#[derive(Clone, Debug)]
+pub struct RunTrace {
+    /// Where it goes, compressed if that ends with `.gz`.
+    pub path: PathBuf,
+    /// The part of the run that is drawn, in seconds; to its end if the second is absent.
+    pub window_s: (f64, Option<f64>),
+    /// Of the requests, those whose place in the workload is a multiple of this; at least 1.
+    pub every: u32,
+}
+
+impl RunTrace {
+    /// The window on the clock of a run. What cannot be a time is beyond its end.
+    fn window(&self) -> (SimTime, Option<SimTime>) {
+        let at = |s: f64| {
+            let since_start =
+                SimDuration::from_ms(s * 1e3).unwrap_or(SimDuration::from_ns(u64::MAX));
+            SimTime::from_ns(since_start.as_ns())
+        };
+        (at(self.window_s.0), self.window_s.1.map(at))
+    }
 }
 
 impl Extras {
@@ -131,6 +157,21 @@ pub fn simulate(
     Ok(Simulated { report, sinks, files, made })
 }
 
+/// Runs a resolved scenario before the eyes of `observer`, which leaves no files: it is told everything that a sink is
+/// but for the end.
+///
+/// # Errors
+/// The workload cannot be read, or a pass cannot be priced.
+pub(crate) fn observe(
+    scenario: &Scenario,
+    observer: &mut dyn Sink,
+    progress: &mut dyn Progress,
+) -> Result<Report, RunError> {
+    let (run, facts) = run(scenario, &Extras::default(), vec![Box::new(Lent(observer))], progress)?;
+    let evidence = evidence_of(&run.engines);
+    Ok(run.report(scenario, facts, &evidence).0)
+}
+
 /// What makes results of the run besides its report. Their files are open.
 fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, OutputError> {
     let speculates = scenario.engine.facts().speculation.is_some();
@@ -144,6 +185,9 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     if let Some(path) = &extras.openmetrics {
         sinks.push(Box::new(OpenMetricsSink(ResultFile::create(path, false)?)));
     }
+    if let Some(trace) = &extras.perfetto {
+        sinks.push(Box::new(PerfettoSink::create(&trace.path, trace.window(), trace.every)?));
+    }
     if let Some(folder) = &extras.out {
         sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));
     }
@@ -151,12 +195,12 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
 }
 
 /// Runs a resolved scenario to its end.
-fn run(
+fn run<'s>(
     scenario: &Scenario,
     extras: &Extras,
-    sinks: Vec<Box<dyn Sink>>,
+    sinks: Vec<Box<dyn Sink + 's>>,
     progress: &mut dyn Progress,
-) -> Result<(Run, WorkloadFacts), RunError> {
+) -> Result<(Run<'s>, WorkloadFacts), RunError> {
     let told = Told { sinks, progress };
     match &scenario.workload {
         WorkloadConfig::Trace(config) => {
@@ -234,25 +278,25 @@ struct WorkloadFacts {
 }
 
 /// A run that has ended.
-struct Run {
+struct Run<'s> {
     engines: Vec<Engine>,
     ending: Ending,
     metrics: Metrics,
-    sinks: Vec<Box<dyn Sink>>,
+    sinks: Vec<Box<dyn Sink + 's>>,
 }
 
 /// Who is told of a run.
-struct Told<'a> {
-    sinks: Vec<Box<dyn Sink>>,
+struct Told<'a, 's> {
+    sinks: Vec<Box<dyn Sink + 's>>,
     progress: &'a mut dyn Progress,
 }
 
-impl Run {
+impl<'s> Run<'s> {
     /// Runs the engines of `scenario` under the requests of `source`.
     fn of(
         scenario: &Scenario,
         extras: &Extras,
-        told: Told<'_>,
+        told: Told<'_, 's>,
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let facts = scenario.engine.facts();
@@ -310,7 +354,7 @@ impl Run {
         scenario: &Scenario,
         workload: WorkloadFacts,
         evidence: &Evidence,
-    ) -> (Report, Vec<Box<dyn Sink>>) {
+    ) -> (Report, Vec<Box<dyn Sink + 's>>) {
         let facts = scenario.engine.facts();
         let Self { engines, ending, metrics, sinks } = self;
         let mut warnings = Vec::new();
@@ -457,14 +501,14 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine], evidence: &Evidence) ->
 }
 
 /// Takes down what happens in a run.
-struct Recorder<'a> {
+struct Recorder<'a, 's> {
     metrics: Metrics,
-    sinks: Vec<Box<dyn Sink>>,
+    sinks: Vec<Box<dyn Sink + 's>>,
     progress: &'a mut dyn Progress,
 }
 
-impl<'a> Recorder<'a> {
-    fn new(scenario: &Scenario, told: Told<'a>) -> Self {
+impl<'a, 's> Recorder<'a, 's> {
+    fn new(scenario: &Scenario, told: Told<'a, 's>) -> Self {
         let drafts = scenario.engine.facts().speculation.map(|speculates| speculates.drafts);
         let metrics = Metrics::new(options(&scenario.metrics))
             .with_slo(scenario.slo.clone())
@@ -477,7 +521,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes down who is left.
-    fn end(mut self, ending: &Ending) -> Result<(Metrics, Vec<Box<dyn Sink>>), OutputError> {
+    fn end(mut self, ending: &Ending) -> Result<(Metrics, Vec<Box<dyn Sink + 's>>), OutputError> {
         for request in &ending.unfinished {
             self.metrics.unfinished(request.id, request.class, request.arrival);
             let counted = self.is_counted(request.id, request.arrival);
@@ -488,7 +532,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Observer for Recorder<'_> {
+impl Observer for Recorder<'_, '_> {
     fn is_counted(&self, request: &RequestSpec) -> bool {
         self.metrics.is_counted(request.id, request.arrival)
     }
@@ -558,7 +602,7 @@ fn tell(sink: &mut dyn Sink, metrics: &Metrics, outbox: &Outbox) -> Result<(), O
     for record in &outbox.finished {
         sink.finished(record, metrics.is_counted(record.id, record.arrival))?;
     }
-    Ok(())
+    sink.told()
 }
 
 fn options(config: &MetricsConfig) -> MetricsOptions {

@@ -14,6 +14,27 @@ pub(crate) enum Entry {
     Resumed,
 }
 
+/// Why a pass took nobody else from the queue: what the one who would have been next was missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// Tokens of the pass: others have taken them, or too many for a prompt that must not be divided.
+    Budget,
+    /// A seat: as many requests run as may.
+    Seats,
+    /// KV blocks for its tokens, or for those that it and others are yet to have.
+    KvBlocks,
+    /// Nothing: a pass that takes KV away from running requests admits nobody.
+    Preempting,
+    /// Nothing: the engine holds prompts back so that passes with them are fewer or fuller.
+    Held,
+    /// Nothing: nobody joins a batch that decodes.
+    StaticBatch,
+    /// Content that a prompt under way is about to bring into the cache.
+    Content,
+    /// A place among the prompts of a pass, whose number is limited.
+    Prompts,
+}
+
 /// One forward pass, or a call of the scheduler that only preempted: then nobody is in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PassDetail {
@@ -51,6 +72,9 @@ pub(crate) struct PassDetail {
     pub(crate) shares: Vec<PassShare>,
     /// Who was preempted while it was planned, in order.
     pub(crate) preempted: Vec<RequestId>,
+    /// Why those who wait are not in it; absent if nobody waits. Not known of engines in which requests decode in
+    /// step.
+    pub(crate) blocked: Option<Blocked>,
 }
 
 impl PassDetail {

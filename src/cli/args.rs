@@ -24,6 +24,8 @@ pub(super) enum Command {
     Replay(ReplayArgs),
     /// Show reports side by side, with the ratios to the first.
     Compare(CompareArgs),
+    /// Say where the time of the slowest requests went, or of one, and which limit, if lifted, would change that.
+    Explain(ExplainArgs),
     /// Replay recorded schedules of real engines and compare every line.
     Conform(ConformArgs),
     /// List known models and accelerators, describe one, or derive the KV memory of a deployment.
@@ -238,6 +240,16 @@ pub(super) struct CommonArgs {
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,
+    /// Write a trace of the run for ui.perfetto.dev: passes, requests, and counters of each engine (JSON, with .gz if
+    /// compressed).
+    #[arg(long, value_name = "FILE")]
+    pub(super) perfetto: Option<PathBuf>,
+    /// Of that trace, only what lies in this part of the run, in seconds.
+    #[arg(long, value_name = "FROM:TO", requires = "perfetto")]
+    pub(super) perfetto_window: Option<String>,
+    /// Of that trace, only every Nth request, and all passes.
+    #[arg(long, value_name = "N", requires = "perfetto", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) perfetto_sample: Option<u32>,
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
     #[arg(long, value_name = "N|Ns")]
     pub(super) warmup: Option<String>,
@@ -280,6 +292,47 @@ pub(super) struct CompareArgs {
     /// How the comparison is printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ExplainArgs {
+    /// A report, a folder with a report.json, or a scenario (YAML or JSON). It runs again, once for each limit.
+    #[arg(value_name = "REPORT|SCENARIO")]
+    pub(super) input: PathBuf,
+    /// The latency; absent: ttft, or e2e of a single request.
+    #[arg(long, value_enum)]
+    pub(super) metric: Option<MetricArg>,
+    /// The quantile of it that is explained.
+    #[arg(long, value_name = "Q", default_value_t = 0.99)]
+    pub(super) quantile: f64,
+    /// The request that is explained, by its place in the workload, from 0.
+    #[arg(long, value_name = "ID", conflicts_with = "quantile")]
+    pub(super) request: Option<u32>,
+    /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Lift no limits: only one run.
+    #[arg(long)]
+    pub(super) no_what_if: bool,
+    /// How the explanation is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+/// A latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MetricArg {
+    /// Arrival to the first token.
+    Ttft,
+    /// Time per output token after the first.
+    Tpot,
+    /// Arrival to the last token.
+    E2e,
+    /// Arrival to the first pass.
+    Queue,
 }
 
 /// How a run's report is printed.

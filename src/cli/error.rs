@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::base::config::ConfigError;
 use crate::base::output::OutputError;
 use crate::conform::ConformError;
+use crate::explain::ExplainError;
 use crate::kernel::error::RunError;
 use crate::model::hugging_face::HuggingFaceError;
 use crate::model::memory::MemoryError;
@@ -31,6 +32,8 @@ pub(super) enum CliError {
     #[error(transparent)]
     Compare(#[from] CompareError),
     #[error(transparent)]
+    Explain(ExplainError),
+    #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
     Preset(#[from] ConfigError),
@@ -55,6 +58,7 @@ impl CliError {
             Self::Run(RunError::Engine(_) | RunError::Output(OutputError::Write { .. }))
             | Self::Output(OutputError::Write { .. })
             | Self::Convert(WriteError::Output(OutputError::Write { .. }))
+            | Self::Explain(ExplainError::NoLatency(..) | ExplainError::NoSamples(..))
             | Self::Stdout(_) => 1,
             _ => 2,
         }
@@ -76,5 +80,14 @@ impl CliError {
 impl From<TraceError> for CliError {
     fn from(error: TraceError) -> Self {
         Self::Run(RunError::from(error))
+    }
+}
+
+impl From<ExplainError> for CliError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Run(error) => Self::Run(error),
+            error => Self::Explain(error),
+        }
     }
 }

@@ -9,6 +9,7 @@ mod calibrate;
 mod compare;
 mod conform;
 mod error;
+mod explain;
 mod log;
 mod presets;
 mod progress;
@@ -59,6 +60,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
         Command::Compare(args) => compare::compare(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Presets(args) => presets::presets(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Trace(command) => trace::trace(&command),

@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::progress::ProgressLine;
 use crate::report::{Look, Report};
 use crate::scenario::{Assignment, Scenario};
-use crate::simulate::{Extras, simulate};
+use crate::simulate::{Extras, RunTrace, simulate};
 
 /// Runs a scenario file.
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, CliError> {
@@ -59,6 +59,7 @@ fn execute(
         passes: args.passes.clone(),
         openmetrics: args.openmetrics.clone(),
         evidence: args.evidence.clone(),
+        perfetto: run_trace(args)?,
         stepwise: args.stepwise,
     };
     let outcome = simulate(&scenario, &extras, &mut line);
@@ -82,12 +83,32 @@ fn execute(
     Ok(Outcome::Done)
 }
 
+/// The trace of the run that is asked for.
+fn run_trace(args: &CommonArgs) -> Result<Option<RunTrace>, CliError> {
+    let Some(path) = &args.perfetto else { return Ok(None) };
+    let mut window_s = (0.0, None);
+    if let Some(text) = &args.perfetto_window {
+        let window = window_value("--perfetto-window", text)?;
+        let (from_s, to_s) = (window["from_s"].as_f64().unwrap_or(0.0), window["to_s"].as_f64());
+        if from_s < 0.0 || to_s.is_some_and(|to_s| to_s <= from_s) {
+            return Err(CliError::Flag {
+                flag: "--perfetto-window",
+                found: text.clone(),
+                accepted: "FROM:TO in seconds from 0 on, FROM before TO",
+            });
+        }
+        window_s = (from_s, to_s);
+    }
+    Ok(Some(RunTrace { path: path.clone(), window_s, every: args.perfetto_sample.unwrap_or(1) }))
+}
+
 /// The files that a run is to leave behind, with their flags.
 fn results(args: &CommonArgs) -> Vec<(&'static str, &Path)> {
     let results = [
         ("--requests", &args.requests),
         ("--passes", &args.passes),
         ("--openmetrics", &args.openmetrics),
+        ("--perfetto", &args.perfetto),
         ("--evidence", &args.evidence),
     ];
     results.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect()

@@ -147,6 +147,7 @@ impl DecodeClock<'_> {
                 waiting,
                 shares: Vec::new(),
                 preempted: Vec::new(),
+                blocked: None,
             });
         }
         if self.extends

@@ -370,6 +370,7 @@ impl Engine {
                 waiting,
                 shares: plan.rows.iter().map(Row::share).collect(),
                 preempted: plan.preempted.clone(),
+                blocked: plan.blocked,
             });
         }
         if let Some(log) = &mut outbox.log {

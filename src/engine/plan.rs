@@ -1,6 +1,6 @@
 //! One pass: who is in it, with how many tokens, and what that adds up to.
 
-use crate::base::detail::PassShare;
+use crate::base::detail::{Blocked, PassShare};
 use crate::base::ids::{RequestId, SlotId};
 use crate::base::time::SimTime;
 use crate::timing::work::{DecodeWork, PrefillWork};
@@ -88,6 +88,8 @@ pub(crate) struct PassPlan {
     pub(crate) pass: u64,
     /// Who was preempted while it was planned, in order.
     pub(crate) preempted: Vec<RequestId>,
+    /// Why those who wait are not in it, where every request is planned by itself.
+    pub(crate) blocked: Option<Blocked>,
     /// The prefill work in it.
     pub(crate) prefill: PrefillWork,
     /// The decode work in it.
@@ -101,6 +103,7 @@ impl PassPlan {
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.preempted.clear();
+        self.blocked = None;
         self.prefill = PrefillWork::default();
         self.decode = DecodeWork::default();
         self.steady = 0;

@@ -1,5 +1,6 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
+pub(crate) mod blame;
 mod class_gaps;
 mod classes;
 pub(crate) mod collector;

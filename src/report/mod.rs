@@ -2,9 +2,11 @@
 
 mod bars;
 pub(crate) mod compare;
+pub(crate) mod explain;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod openmetrics;
+pub(crate) mod perfetto;
 mod plain;
 #[cfg(test)]
 mod sample;

@@ -74,6 +74,14 @@ pub(crate) trait Sink {
         Ok(())
     }
 
+    /// All that one engine had to tell this time was told; what it tells next is no earlier.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn told(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+
     /// The run has ended, and this is its report. The files are complete but not in their place yet.
     ///
     /// # Errors
@@ -139,6 +147,68 @@ impl Sink for PassRows {
 
     fn finish(self: Box<Self>, _report: &Report) -> Result<Vec<ResultFile>, OutputError> {
         Ok(vec![self.into_file()?])
+    }
+}
+
+/// A sink that stays with whoever asked for the run.
+pub(crate) struct Lent<'a>(pub(crate) &'a mut dyn Sink);
+
+impl Sink for Lent<'_> {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
+    fn engines(&mut self, usable_blocks: &[u32]) {
+        self.0.engines(usable_blocks);
+    }
+
+    fn classes(&mut self, names: &[String]) {
+        self.0.classes(names);
+    }
+
+    fn pass(&mut self, pass: &PassRecord) {
+        self.0.pass(pass);
+    }
+
+    fn detail(&mut self, pass: &PassDetail) -> Result<(), OutputError> {
+        self.0.detail(pass)
+    }
+
+    fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
+        self.0.idle(engine, since, waiting);
+    }
+
+    fn emission_gap(&mut self, gap: SimDuration, count: u64) {
+        self.0.emission_gap(gap, count);
+    }
+
+    fn burst_tokens(&mut self, count: u64) {
+        self.0.burst_tokens(count);
+    }
+
+    fn finished(&mut self, record: &RequestRecord, counted: bool) -> Result<(), OutputError> {
+        self.0.finished(record, counted)
+    }
+
+    fn rejected(
+        &mut self,
+        request: &Unserved,
+        why: Rejection,
+        counted: bool,
+    ) -> Result<(), OutputError> {
+        self.0.rejected(request, why, counted)
+    }
+
+    fn unfinished(&mut self, request: &Unserved, counted: bool) -> Result<(), OutputError> {
+        self.0.unfinished(request, counted)
+    }
+
+    fn told(&mut self) -> Result<(), OutputError> {
+        self.0.told()
+    }
+
+    fn finish(self: Box<Self>, _report: &Report) -> Result<Vec<ResultFile>, OutputError> {
+        Ok(Vec::new())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Families are told apart here and nowhere else: a run asks for [`EngineFacts`] and for a scheduler.
 
+mod limits;
 mod sglang;
 mod trtllm;
 mod vllm;
@@ -27,6 +28,8 @@ use crate::model::engine_log;
 use crate::model::parallel::Parallel;
 use crate::model::shape::ModelShape;
 use crate::report::warning::EngineFields;
+
+pub(crate) use limits::Lift;
 
 /// The engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@
 mod deployment;
 mod engine;
 mod error;
+mod lift;
 mod load;
 mod requests;
 mod schema;
@@ -32,7 +33,7 @@ use crate::workload::servegen::config::ServeGenConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
-pub(crate) use engine::{EngineConfig, EngineFacts};
+pub(crate) use engine::{EngineConfig, EngineFacts, Lift};
 pub use error::ScenarioError;
 pub use schema::json_schema;
 pub use set::Assignment;

@@ -51,7 +51,7 @@ fn rows_of_file(path: &Path) -> Option<u64> {
         return None;
     }
     let last = text.iter().rposition(|&byte| byte == b'\n')? + 1;
-    let lines = text[..last].iter().filter(|&&byte| byte == b'\n').count() as u64;
+    let lines = text[..last - 1].split(|&byte| byte == b'\n').count() as u64;
     if last as u64 == found.len() {
         Some(lines)
     } else {

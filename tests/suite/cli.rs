@@ -1,6 +1,7 @@
 //! Is the command line what we promise: exit codes, messages, files, flags?
 
 mod deployment;
+mod explain;
 mod presets;
 mod refusals;
 

@@ -7,6 +7,7 @@ use super::batch::LastPrefill;
 use super::config::SchedulePolicy;
 use super::fixed_length::Reservation;
 use super::part::clipped;
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::base::time::SimTime;
 use crate::engine::arena::Stage;
@@ -115,10 +116,13 @@ impl Sglang {
         }
         if self.chunked.is_none() {
             if self.is_full || self.queue.is_empty() {
+                self.blocked = self.full_for;
                 return false;
             }
             if !self.limits.preempts && self.free_slots(false) <= 0 {
                 self.is_full = true;
+                self.full_for = Some(Blocked::Seats);
+                self.blocked = self.full_for;
                 return false;
             }
         }
@@ -130,6 +134,8 @@ impl Sglang {
         // Nobody overtakes a chunked request for which there is no room.
         if self.chunked.is_none() || adder.continues {
             self.admit_waiting(&mut adder);
+        } else {
+            self.blocked = Some(Blocked::KvBlocks);
         }
         for slot in std::mem::take(&mut adder.displaced) {
             self.enter_queue(slot, now, outbox);
@@ -263,19 +269,30 @@ impl Sglang {
         while let Some(&slot) = self.queue.front() {
             // A shortage of memory alone does not stop here: the candidate finds it (E4).
             if self.state(adder) == Candidate::Stop {
+                self.blocked = Some(Blocked::Budget);
                 break;
             }
             if i64::from(adder.admitted.len() as u32) >= self.free_slots(adder.continues) {
                 self.is_full = true;
+                self.full_for = Some(Blocked::Seats);
             }
             if self.is_full && !(self.limits.preempts && self.displace_for(slot, adder)) {
+                self.blocked = self.full_for;
                 break;
             }
             match self.try_admit(slot, adder) {
                 Candidate::Admitted => {}
-                Candidate::Stop => break,
+                Candidate::Stop => {
+                    let prompts_max = self.limits.prefill_requests_max as usize;
+                    let has_place = adder.admitted.len() < prompts_max;
+                    let missing = if has_place { Blocked::Budget } else { Blocked::Prompts };
+                    self.blocked = Some(missing);
+                    break;
+                }
                 Candidate::NoMemory => {
                     self.is_full = !adder.admitted.is_empty() || self.batch_len() > 0;
+                    self.full_for = Some(Blocked::KvBlocks);
+                    self.blocked = self.full_for;
                     break;
                 }
             }

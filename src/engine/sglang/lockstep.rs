@@ -76,6 +76,11 @@ impl Lockstep {
         self.fresh.iter().copied()
     }
 
+    /// Whether requests decode in step at all.
+    pub(super) const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// Whether nothing stands around the set.
     pub(super) fn has_only_members(&self) -> bool {
         self.is_on && self.ending.is_empty() && self.in_vain.is_empty() && self.left_rows.is_none()

@@ -34,6 +34,7 @@ mod speculative;
 
 use std::collections::VecDeque;
 
+use crate::base::detail::Blocked;
 use crate::base::ids::{RequestId, SlotId};
 use crate::base::record::Unserved;
 use crate::base::time::{SimDuration, SimTime};
@@ -83,6 +84,10 @@ pub(crate) struct Sglang {
     reserved: Reserved,
     /// The latch that stops admission (S4).
     is_full: bool,
+    /// What was missing when the latch was set.
+    full_for: Option<Blocked>,
+    /// What those in the queue are missing, as far as this call has come.
+    blocked: Option<Blocked>,
     /// The request whose prompt is computed in chunks (K1).
     chunked: Option<SlotId>,
     /// What the last call launched, if it was prefill.
@@ -145,6 +150,8 @@ impl Sglang {
             steady: SteadySet::new(limits.page_tokens, Stride::TOKEN),
             reserved: Reserved::default(),
             is_full: false,
+            full_for: None,
+            blocked: None,
             chunked: None,
             last: None,
             ended_running: 0,
@@ -189,6 +196,14 @@ impl Sglang {
         };
     }
 
+    /// Takes down why those in the queue are not in the pass. In step that would cost a look at each call of a run.
+    fn note_blocked(&self, plan: &mut PassPlan) {
+        if !self.lockstep.is_on() && !self.queue.is_empty() {
+            let preempting = (!plan.preempted.is_empty()).then_some(Blocked::Preempting);
+            plan.blocked = self.blocked.or(preempting);
+        }
+    }
+
     /// Whether nothing is under way (N4).
     fn is_idle(&self) -> bool {
         self.rows_held == 0 && self.queue.is_empty() && self.planned_passes == self.completed_passes
@@ -207,6 +222,7 @@ impl Scheduler for Sglang {
             self.retracted.clear();
             self.displaced.clear();
         }
+        self.blocked = None;
         self.take_in(now, outbox);
         self.keep_chunk();
         self.merge_last();
@@ -217,6 +233,7 @@ impl Scheduler for Sglang {
             self.schedule_prefill(now, plan, outbox) || self.schedule_decode(now, plan, outbox);
         if self.has_launched {
             self.commit(plan);
+            self.note_blocked(plan);
         } else if self.is_idle() {
             self.new_token_ratio = self.limits.ratio[0];
         }

@@ -2,6 +2,7 @@
 
 use super::config::CapacitySchedulerPolicy;
 use super::{Phase, Trtllm};
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::engine::arena::Stage;
 use crate::engine::plan::PassPlan;
@@ -19,7 +20,9 @@ impl Trtllm {
             }
             CapacitySchedulerPolicy::StaticBatch => {
                 // Nobody joins those who decode (K8).
-                if !self.fit_generations() {
+                if self.fit_generations() {
+                    self.blocked = Some(Blocked::StaticBatch);
+                } else {
                     self.fit_to_completion();
                 }
             }
@@ -48,10 +51,11 @@ impl Trtllm {
                 continue;
             }
             self.requests_touched += 1;
-            match room.checked_sub(self.blocks_remaining(slot).into()) {
-                Some(left) => room = left,
-                None => break,
-            }
+            let Some(left) = room.checked_sub(self.blocks_remaining(slot).into()) else {
+                self.blocked = Some(Blocked::KvBlocks);
+                break;
+            };
+            room = left;
             self.scratch.fitting.push(slot);
         }
     }
@@ -78,13 +82,13 @@ impl Trtllm {
             }
             let is_started =
                 |&slot: &SlotId| matches!(self.phase(slot), Phase::Context | Phase::Generation);
-            match self.active[place..end].iter().rposition(is_started) {
-                Some(behind) => {
-                    end = place + behind;
-                    self.pause(self.active[end], plan);
-                }
-                None => break,
-            }
+            let Some(behind) = self.active[place..end].iter().rposition(is_started) else {
+                self.blocked = self.blocked.or(Some(Blocked::KvBlocks));
+                break;
+            };
+            end = place + behind;
+            self.pause(self.active[end], plan);
+            self.blocked = Some(Blocked::Preempting);
         }
     }
 

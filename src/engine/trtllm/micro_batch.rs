@@ -3,6 +3,7 @@
 use super::chunking::{Share, divide, first_chunk};
 use super::waits::Offer;
 use super::{Phase, Trtllm};
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 
 impl Trtllm {
@@ -18,6 +19,7 @@ impl Trtllm {
             let room = self.limits.pass_tokens - tokens;
             if self.phase(slot) == Phase::Generation {
                 if room < round_tokens {
+                    self.blocked = Some(Blocked::Budget);
                     break;
                 }
                 tokens += round_tokens;
@@ -32,6 +34,7 @@ impl Trtllm {
                 tokens += share.tokens;
                 self.scratch.contexts.push(share);
             } else {
+                self.blocked = Some(Blocked::Budget);
                 break;
             }
         }
@@ -63,7 +66,11 @@ impl Trtllm {
         }
         let contexts = &mut self.scratch.contexts;
         divide(policy, contexts, room, self.limits.block_tokens);
+        let wanted = contexts.len();
         contexts.retain(|share| share.tokens > 0);
+        if contexts.len() < wanted {
+            self.blocked = Some(Blocked::Budget);
+        }
         contexts.sort_by_key(|share| share.tokens == share.wanted);
     }
 
@@ -81,6 +88,7 @@ impl Trtllm {
         };
         if !self.waits.let_through(&offer) {
             self.scratch.contexts.clear();
+            self.blocked = Some(Blocked::Held);
         }
     }
 }

@@ -29,6 +29,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::base::record::Unserved;
 use crate::base::time::{SimDuration, SimTime};
@@ -68,6 +69,8 @@ pub(crate) struct Trtllm {
     started: u32,
     lockstep: Lockstep,
     steady: SteadySet,
+    /// What prompts that have not begun are missing, as far as this call has come.
+    blocked: Option<Blocked>,
     scratch: Scratch,
     planned_passes: u64,
     completed_passes: u64,
@@ -128,6 +131,7 @@ impl Trtllm {
             started: 0,
             lockstep: Lockstep::new(advance),
             steady: SteadySet::new(limits.block_tokens, Stride::TOKEN),
+            blocked: None,
             scratch: Scratch::default(),
             planned_passes: 0,
             completed_passes: 0,
@@ -146,6 +150,21 @@ impl Trtllm {
             self.active.push(slot);
             self.requests_touched += 1;
         }
+    }
+
+    /// Takes down why those who wait are not in the pass. In step that would cost a look at each pass of a run.
+    fn note_blocked(&self, plan: &mut PassPlan) {
+        if self.lockstep.is_on() {
+            return;
+        }
+        let waits = |&slot: &SlotId| self.arena[slot].stage == Stage::Waiting;
+        plan.blocked = if self.active.iter().any(waits) {
+            self.blocked.or(Some(Blocked::Content))
+        } else if self.queue.is_empty() {
+            None
+        } else {
+            Some(Blocked::Seats)
+        };
     }
 
     /// Requests with a seat.
@@ -315,6 +334,7 @@ impl Scheduler for Trtllm {
     fn schedule(&mut self, _now: SimTime, plan: &mut PassPlan, _outbox: &mut Outbox) {
         plan.clear();
         plan.pass = self.planned_passes;
+        self.blocked = None;
         self.activate();
         self.prepare_steady();
         self.choose_fitting(plan);
@@ -322,6 +342,7 @@ impl Scheduler for Trtllm {
         self.serve_contexts(plan);
         self.serve_around_steady(plan);
         self.commit(plan);
+        self.note_blocked(plan);
         assert!(
             plan.prefill.new_tokens + plan.decode.query_tokens
                 <= u64::from(self.limits.pass_tokens),

@@ -27,6 +27,7 @@ mod running;
 pub(crate) mod speculative;
 mod waiting;
 
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::base::record::Unserved;
 use crate::base::time::{SimDuration, SimTime};
@@ -310,8 +311,14 @@ impl Scheduler for Vllm {
             if !call.holds_prefill {
                 self.interval.note_backlog(self.waiting.len() > 0);
             }
+        } else {
+            call.plan.blocked = Some(Blocked::Preempting);
         }
         let Call { plan, carries_prefill, .. } = call;
+        if self.lockstep {
+            // A head that is stuck is not looked at again, so the reason would be an old one.
+            plan.blocked = None;
+        }
         self.commit(plan);
         if !plan.has_no_work() {
             self.interval.note_pass(carries_prefill);

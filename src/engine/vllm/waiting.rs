@@ -1,6 +1,7 @@
 //! The waiting loop: newcomers, head of the queue first, until one does not fit (R12).
 
 use super::{Call, Vllm};
+use crate::base::detail::Blocked;
 use crate::base::ids::SlotId;
 use crate::engine::arena::Stage;
 use crate::engine::plan::Entry;
@@ -26,6 +27,17 @@ enum Obstacle {
     WholeSequence { blocks: u64 },
     /// So many tokens of it need so many blocks, at rest or free.
     Chunk { blocks: u64, tokens: u32 },
+}
+
+impl Obstacle {
+    /// What the head of the queue is missing.
+    const fn missing(self) -> Blocked {
+        match self {
+            Self::PrefillHeld => Blocked::Held,
+            Self::Budget => Blocked::Budget,
+            Self::WholeSequence { .. } | Self::Chunk { .. } => Blocked::KvBlocks,
+        }
+    }
 }
 
 /// A head of the queue that could not be admitted.
@@ -70,8 +82,15 @@ impl Vllm {
     /// Admits from the head of the queue while budget, seats and blocks last. The first head that
     /// does not fit ends the loop: nobody behind it is tried.
     pub(super) fn schedule_waiting(&mut self, call: &mut Call<'_>) {
-        while !call.budget.is_spent() && self.running_requests() < self.limits.active_max {
-            let Some(slot) = self.waiting.head() else { break };
+        while let Some(slot) = self.waiting.head() {
+            if call.budget.is_spent() {
+                call.plan.blocked = Some(Blocked::Budget);
+                break;
+            }
+            if self.running_requests() >= self.limits.active_max {
+                call.plan.blocked = Some(Blocked::Seats);
+                break;
+            }
             let offer = Offer {
                 budget_tokens: call.budget.tokens(),
                 cap_tokens: call.cap_tokens,
@@ -90,6 +109,7 @@ impl Vllm {
                     self.admit(slot, &admission, call);
                 }
                 Err(stuck) => {
+                    call.plan.blocked = Some(stuck.obstacle.missing());
                     self.stuck_head = Some(stuck);
                     break;
                 }
