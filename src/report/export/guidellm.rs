@@ -137,7 +137,8 @@ fn samples(seen: &Seen) -> [(&'static str, Sample); 15] {
     ]
 }
 
-/// In how many parts its tokens came: one with the prompt, and one a round, or a token where nothing speculates.
+/// In how many parts its tokens came: one with the prompt, and one a round, or a token where nothing speculates. The
+/// one with the tokens computed again after a preemption is not told apart.
 fn iterations(served: &Served) -> u64 {
     match served.record.rounds.rounds {
         0 => u64::from(served.tokens()),
