@@ -36,7 +36,7 @@ fn assert_near(found: &Value, expected: f64, what: &str) {
 /// Chunks of several tokens, which take a while to become text.
 const SPECULATING: [&str; 4] = [
     "--set",
-    "engine.vllm.speculative_config={method: ngram, num_speculative_tokens: 3}",
+    "engine.vllm.speculative_config={method: eagle, num_speculative_tokens: 3}",
     "--set",
     "host.detokenize_ms=0.5",
 ];
