@@ -47,7 +47,7 @@ pub use base::config::ConfigError;
 pub use base::output::OutputError;
 pub use engine::error::EngineError;
 pub use kernel::error::RunError;
-pub use report::{Look, Report};
+pub use report::{Export, Look, Report};
 pub use scenario::{Assignment, Scenario, ScenarioError, json_schema};
 pub use simulate::{Extras, Progress, RunTrace, Simulated, simulate};
 pub use timing::error::{ProfileError, TimingError};

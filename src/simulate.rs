@@ -21,6 +21,7 @@ use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::pass_rows::PassRows;
 use crate::metrics::requests::RequestSink;
 use crate::metrics::slo::SloConfig;
+use crate::report::export::{Deployed, Export, ExportSink};
 use crate::report::openmetrics::OpenMetricsSink;
 use crate::report::perfetto::PerfettoSink;
 use crate::report::sink::{JsonSink, Lent, Sink, Wants};
@@ -55,6 +56,10 @@ impl Progress for () {
 pub struct Extras {
     /// The folder of `report.json`, made if need be.
     pub out: Option<PathBuf>,
+    /// The tools whose result files go into `out`; without it, none.
+    pub exports: Vec<Export>,
+    /// Whether these files tell of every request where the tool has a flag for it.
+    pub exports_detailed: bool,
     /// Where one row per request goes: `.csv` or `.jsonl`, with `.gz` if it is to be compressed, or `.parquet`, if
     /// servesim was built with that feature.
     pub requests: Option<PathBuf>,
@@ -188,10 +193,30 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     if let Some(trace) = &extras.perfetto {
         sinks.push(Box::new(PerfettoSink::create(&trace.path, trace.window(), trace.every)?));
     }
+    if let Some(folder) = extras.out.as_deref().filter(|_| !extras.exports.is_empty()) {
+        let (exports, detailed) = (&extras.exports, extras.exports_detailed);
+        sinks.push(Box::new(ExportSink::create(folder, exports, detailed, exported(scenario))?));
+    }
     if let Some(folder) = &extras.out {
         sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));
     }
     Ok(sinks)
+}
+
+/// What exports say of the deployment.
+fn exported(scenario: &Scenario) -> Deployed {
+    let model = scenario.model.as_ref().and_then(|model| model.shape.as_ref());
+    let accelerator = scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref());
+    let devices = u64::from(scenario.parallel.devices());
+    Deployed {
+        engine: scenario.engine_family(),
+        model: model.map(|model| model.name.clone()),
+        accelerator: accelerator.map(|accelerator| accelerator.name.clone()),
+        tensor_parallel_size: scenario.parallel.tensor_parallel_size,
+        accelerators: devices * u64::from(engines_of(scenario)),
+        detokenize: scenario.host.detokenize(),
+        slo: scenario.slo.clone(),
+    }
 }
 
 /// Runs a resolved scenario to its end.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::report::Export;
+
 /// Rehearse an LLM deployment before anyone rents the GPUs.
 #[derive(Debug, Parser)]
 #[command(name = "servesim", version, max_term_width = 100)]
@@ -221,6 +223,12 @@ pub(super) struct CommonArgs {
     /// Also write report.json into this folder, which is made if need be.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
+    /// Also write the result files of this tool into the folder of `--out`, by its definitions; may be repeated.
+    #[arg(long, value_name = "TOOL", value_enum, requires = "out")]
+    pub(super) export: Vec<Export>,
+    /// With lists of every request in the file of `vllm-bench`, as its `--save-detailed` has them.
+    #[arg(long, requires = "export")]
+    pub(super) export_detailed: bool,
     /// How the report is printed.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(super) format: ReportFormat,

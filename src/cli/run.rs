@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use super::Outcome;
 use super::args::{CommonArgs, ReplayArgs, ReportFormat, RunArgs};
 use super::error::CliError;
 use super::progress::ProgressLine;
-use crate::report::{Look, Report};
+use crate::report::{Export, Look, Report};
 use crate::scenario::{Assignment, Scenario};
 use crate::simulate::{Extras, RunTrace, simulate};
 
@@ -49,12 +50,21 @@ fn execute(
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
 
+    if args.export_detailed && !args.export.contains(&Export::VllmBench) {
+        return Err(CliError::Flag {
+            flag: "--export-detailed",
+            found: "without `--export vllm-bench`".to_owned(),
+            accepted: "that export, whose file has such lists",
+        });
+    }
     let takes_stdout = check_results(args, input)?;
 
     let started = Instant::now();
     let mut line = ProgressLine::new(scenario.requests_expected(), args.quiet);
     let extras = Extras {
         out: args.out.clone(),
+        exports: args.export.clone(),
+        exports_detailed: args.export_detailed,
         requests: args.requests.clone(),
         passes: args.passes.clone(),
         openmetrics: args.openmetrics.clone(),
@@ -103,7 +113,7 @@ fn run_trace(args: &CommonArgs) -> Result<Option<RunTrace>, CliError> {
 }
 
 /// The files that a run is to leave behind, with their flags.
-fn results(args: &CommonArgs) -> Vec<(&'static str, &Path)> {
+fn results(args: &CommonArgs) -> Vec<(&'static str, PathBuf)> {
     let results = [
         ("--requests", &args.requests),
         ("--passes", &args.passes),
@@ -111,7 +121,12 @@ fn results(args: &CommonArgs) -> Vec<(&'static str, &Path)> {
         ("--perfetto", &args.perfetto),
         ("--evidence", &args.evidence),
     ];
-    results.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))).collect()
+    let exports = args.export.iter().collect::<BTreeSet<_>>();
+    let exported = exports.into_iter().flat_map(|export| export.files());
+    let folder = args.out.as_deref().unwrap_or(Path::new(""));
+    let mut all: Vec<_> = exported.map(|name| ("--export", folder.join(name))).collect();
+    all.extend(results.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?))));
+    all
 }
 
 /// Checks that no result takes the place of another or of the `input`, and says whether one goes to standard output.
@@ -120,13 +135,13 @@ fn check_results(args: &CommonArgs, input: &Path) -> Result<bool, CliError> {
     let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
     for (flag, path) in results(args) {
-        let place = place(path);
+        let place = place(&path);
         if let Some(&(other, _)) = taken.iter().find(|(_, taken)| *taken == place) {
-            return Err(CliError::SameFile { flag, path: path.to_owned(), other });
+            return Err(CliError::SameFile { flag, path, other });
         }
         let is_file = fs::metadata(&place).is_ok_and(|found| found.is_file());
         if path != stdout && is_file && fs::canonicalize(input).is_ok_and(|input| input == place) {
-            return Err(CliError::SameFile { flag, path: path.to_owned(), other: "the input" });
+            return Err(CliError::SameFile { flag, path, other: "the input" });
         }
         // A device takes everything.
         if path == stdout || is_file || !place.exists() {

@@ -3,6 +3,7 @@
 mod bars;
 pub(crate) mod compare;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod openmetrics;
@@ -28,6 +29,7 @@ use crate::metrics::summary::RunSummary;
 
 use self::warning::{EngineFields, Warning};
 
+pub use self::export::Export;
 pub use self::table::Look;
 
 /// Name and number of the report's format.

@@ -19,6 +19,28 @@ fn lasting(ms: u64) -> SimDuration {
     at(ms).since(SimTime::ZERO)
 }
 
+/// The first of [`run`].
+pub(super) fn record() -> RequestRecord {
+    RequestRecord {
+        id: RequestId(0),
+        line: 1,
+        engine: EngineId(0),
+        arrival: at(0),
+        first_scheduled: at(0),
+        first_token: at(100),
+        last_token: at(350),
+        prompt_tokens: 1000,
+        output_tokens: 3,
+        cached_tokens: 0,
+        preemptions: 0,
+        ttft: TtftParts { prefill: lasting(100), ..TtftParts::default() },
+        finish: Finish::Stop,
+        priority: 0,
+        class: 0,
+        rounds: crate::base::record::RequestRounds::default(),
+    }
+}
+
 /// Two requests of 1,000 and 3,000 prompt tokens that arrive at 0 and 50 ms, one that is too
 /// long and one that is cut off.
 ///
@@ -52,24 +74,7 @@ pub(super) fn run() -> RunSummary {
             waiting,
         });
     }
-    let first = RequestRecord {
-        id: RequestId(0),
-        line: 1,
-        engine: EngineId(0),
-        arrival: at(0),
-        first_scheduled: at(0),
-        first_token: at(100),
-        last_token: at(350),
-        prompt_tokens: 1000,
-        output_tokens: 3,
-        cached_tokens: 0,
-        preemptions: 0,
-        ttft: TtftParts { prefill: lasting(100), ..TtftParts::default() },
-        finish: Finish::Stop,
-        priority: 0,
-        class: 0,
-        rounds: crate::base::record::RequestRounds::default(),
-    };
+    let first = record();
     let second = RequestRecord {
         id: RequestId(1),
         line: 2,

@@ -5,6 +5,7 @@ mod cli;
 mod conformance;
 mod determinism;
 mod docs;
+mod exports;
 mod families;
 mod fuzzing;
 mod gates;

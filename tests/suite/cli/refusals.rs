@@ -8,9 +8,13 @@ use super::{GOOD, warning};
 use crate::support::{Folder, gzip, request, rows_of, servesim, trace};
 
 /// Flags of every result file a command can write.
-const RESULTS: [&str; 8] = [
+const RESULTS: [&str; 12] = [
     "--out",
     "{}/deep/out",
+    "--export",
+    "aiperf",
+    "--export",
+    "inferencex",
     "--requests",
     "{}/rows.csv",
     "--passes",
