@@ -6,6 +6,7 @@ pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod openmetrics;
 mod plain;
+pub(crate) mod results;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;
