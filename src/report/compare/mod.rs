@@ -10,7 +10,7 @@ mod tests;
 
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::metrics::summary::RunSummary;
 
@@ -69,9 +69,8 @@ struct Figure {
 /// How far a distribution is from the first file's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Apart {
-    quantity: &'static str,
-    #[serde(skip)]
-    label: &'static str,
+    #[serde(serialize_with = "key_of")]
+    quantity: Quantity,
     /// Which file, from 0.
     file: usize,
     /// Kolmogorov and Smirnov's distance.
@@ -132,6 +131,11 @@ fn name_of(quantity: Quantity, statistic: Statistic) -> String {
         Statistic::Value => quantity.key().to_owned(),
         _ => format!("{}_{statistic}", quantity.key()),
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn key_of<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(quantity.key())
 }
 
 /// Every figure that the first and another know.
@@ -195,8 +199,7 @@ fn distances(results: &[Results]) -> Vec<Apart> {
             let apart = distance::distance(a, b);
             let mean = first.figure(Statistic::Mean);
             found.push(Apart {
-                quantity: quantity.key(),
-                label: quantity.label(),
+                quantity,
                 file,
                 ks: apart.ks,
                 w1_ms: apart.w1_ms,

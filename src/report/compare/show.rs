@@ -59,9 +59,9 @@ impl Comparison {
         }
         for apart in &self.distances {
             let file = self.files[apart.file].name.as_str();
-            let ks = format!("{}_ks", apart.quantity);
+            let ks = format!("{}_ks", apart.quantity.key());
             writer.write_record([file, &ks, "", "", &apart.ks.to_string(), "", ""])?;
-            let (w1, ratio) = (format!("{}_w1", apart.quantity), cell(apart.w1_ratio));
+            let (w1, ratio) = (format!("{}_w1", apart.quantity.key()), cell(apart.w1_ratio));
             writer.write_record([file, &w1, "ms", "", &apart.w1_ms.to_string(), "", &ratio])?;
         }
         writer.flush()
@@ -163,27 +163,30 @@ impl Comparison {
                     let row = self.figures.iter().find(is_one).filter(|row| !self.repeats_itl(row));
                     row.and_then(|row| row.relative_errors[at])
                 };
-                let errors = Percent::USUAL.map(error);
+                let errors: Vec<_> = shown_percents().map(error).collect();
                 if errors.iter().any(Option::is_some) {
                     let mut cells = vec![format!("{} {}", quantity.label(), letter(at))];
-                    cells.extend(errors.map(|error| known(error, percent)));
+                    cells.extend(errors.into_iter().map(|error| known(error, percent)));
                     rows.push(cells);
                 }
             }
         }
         let mut header = vec!["Error (%)".to_owned()];
-        header.extend(Percent::USUAL.iter().map(ToString::to_string));
+        header.extend(shown_percents().map(|percent| percent.to_string()));
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         (!rows.is_empty()).then(|| table(&header, rows))
     }
 
     fn distances_table(&self) -> Option<Table> {
+        let mut emissions = self.figures.iter().filter(|row| row.quantity == Quantity::EmissionGap);
+        let emissions_repeat = emissions.all(|row| self.repeats_itl(row));
         let rows: Vec<_> = self
             .distances
             .iter()
+            .filter(|apart| apart.quantity != Quantity::EmissionGap || !emissions_repeat)
             .map(|apart| {
                 vec![
-                    format!("{} {}", apart.label, letter(apart.file)),
+                    format!("{} {}", apart.quantity.label(), letter(apart.file)),
                     figure(apart.ks),
                     figure(apart.w1_ms),
                     known(apart.w1_ratio.map(|ratio| ratio * 100.0), figure),
@@ -193,6 +196,11 @@ impl Comparison {
         let header = ["Distance", "KS (0-1)", "W1 (ms)", "W1 / mean of A (%)"];
         (!rows.is_empty()).then(|| table(&header, rows))
     }
+}
+
+/// The usual percentiles but p5: a terminal has no room for more.
+fn shown_percents() -> impl Iterator<Item = Percent> {
+    Percent::USUAL.into_iter().filter(|&percent| percent != Percent::of(5.0))
 }
 
 /// With its sign, which nothing has not.

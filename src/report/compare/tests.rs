@@ -78,7 +78,7 @@ fn distances_are_of_distributions_that_both_know() {
     let c = results("c", vec![summary(Quantity::E2e, "e", &[(Statistic::Mean, 1.0)])]);
     let comparison = Comparison::of(&[a, b, c]);
     let [apart] = comparison.distances.as_slice() else { panic!("one pair is known") };
-    assert_eq!((apart.quantity, apart.file), ("e2e", 1));
+    assert_eq!((apart.quantity, apart.file), (Quantity::E2e, 1));
     assert_eq!((apart.ks, apart.w1_ms, apart.w1_ratio), (0.5, 1.0, Some(0.5)));
     let table = shown(&comparison, Comparison::write_table);
     assert!(table.contains("Distance") && table.contains("Error (%)"), "{table}");

@@ -62,11 +62,7 @@ impl<'a> Node<'a> {
 
     /// The value of a field, named by its way from here with dots; `None` where it is missing or `null`.
     pub(super) fn get(&self, field: &str) -> Option<&'a Value> {
-        let found = field.split('.').try_fold(self.value, |value, name| match value {
-            Value::Array(values) => values.get(name.parse::<usize>().ok()?),
-            _ => value.get(name),
-        });
-        found.filter(|value| !value.is_null())
+        find(self.value, field).filter(|value| !value.is_null())
     }
 
     /// A figure; `None` where it is missing or `null`.
@@ -116,6 +112,18 @@ impl<'a> Node<'a> {
             accepted,
         }
     }
+}
+
+/// The value at the end of a way with dots, which names may have too: `p99.9`.
+fn find<'a>(value: &'a Value, field: &str) -> Option<&'a Value> {
+    let inner = |name: &str| match value {
+        Value::Array(values) => values.get(name.parse::<usize>().ok()?),
+        _ => value.get(name),
+    };
+    inner(field).or_else(|| {
+        let (name, rest) = field.split_once('.')?;
+        find(inner(name)?, rest)
+    })
 }
 
 /// Whether it is one that is compared.

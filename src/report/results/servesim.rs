@@ -1,5 +1,7 @@
 //! servesim's own report.
 
+use serde::Deserialize;
+
 use crate::metrics::samples::{Curve, Method, Summary};
 use crate::metrics::summary::RunSummary;
 use crate::report::Report;
@@ -10,9 +12,16 @@ use super::model::{Measure, Percent, Quantity, Results, Rule, Statistic};
 
 /// Reads it from its JSON.
 pub(super) fn read(name: String, node: Node<'_>) -> Result<Results, ResultsError> {
-    let report: Report = serde_path_to_error::deserialize(node.value).map_err(|error| {
-        let (field, found) = (error.path().to_string(), error.inner().to_string());
-        node.error(&field, &found, "what servesim.report/2 has there")
+    const ACCEPTED: &str = "what servesim.report/2 has there";
+    let report: Report = Report::deserialize(node.value).map_err(|error| {
+        // The figures of the run are part of the whole, which hides their places.
+        let of_run = serde_path_to_error::deserialize::<_, RunSummary>(node.value).err();
+        let field = of_run.as_ref().map(|error| error.path().to_string());
+        let found = of_run.as_ref().map_or_else(|| error.to_string(), |e| e.inner().to_string());
+        match field.filter(|field| field != ".") {
+            Some(field) => node.error(&field, &found, ACCEPTED),
+            None => ResultsError::Unknown { path: node.path.to_owned(), found, accepted: ACCEPTED },
+        }
     })?;
     if report.run.requests.completed == 0 {
         return Err(node.error("requests.completed", "0", "at least one completed request"));

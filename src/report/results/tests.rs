@@ -92,7 +92,7 @@ fn aiperf_names_tpot_inter_token_latency() {
     let file = json!({
         "input_config": {},
         "request_count": {"unit": "requests", "avg": 7.0},
-        "time_to_first_token": {"unit": "s", "avg": 0.25, "p99": 0.5, "min": 0.1, "std": null},
+        "time_to_first_token": {"unit": "s", "avg": 0.25, "p99": 0.5, "p99.9": 0.75, "p99.9": 0.75, "min": 0.1, "std": null},
         "inter_token_latency": {"unit": "ms", "avg": 12.0, "p50": 11.0},
         "inter_chunk_latency": {"unit": "us", "avg": 24000.0},
         "benchmark_duration": {"unit": "sec", "avg": 9.0},
