@@ -274,7 +274,7 @@ pub(super) struct CommonArgs {
 /// Which results.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
-    /// Results of servesim, vllm bench serve, AIPerf, genai-perf or `GuideLLM`, rows of requests, or folders with a
+    /// Results of servesim, vllm bench serve, AIPerf, genai-perf or GuideLLM, rows of requests, or folders with a
     /// report.json; the first is what the others are measured by.
     #[arg(required = true, num_args = 2.., value_name = "RESULTS")]
     pub(super) results: Vec<PathBuf>,

@@ -75,8 +75,8 @@ fn likest(quantity: Quantity, of: &Results) -> Option<&Measure> {
         _ => [
             Quantity::EmissionGap,
             Quantity::Itl,
-            Quantity::TpotWeighted,
             Quantity::Tpot,
+            Quantity::TpotWeighted,
             Quantity::TpotWithFirst,
         ],
     };

@@ -113,7 +113,7 @@ impl Comparison {
         let rows = self.figures.iter().filter(|row| self.is_shown(row)).map(|row| {
             let is_count = row.quantity.is_count();
             let shown = |value: f64| if is_count { count(value as u64) } else { figure(value) };
-            let difference = |value: f64| signed(value, |value| shown(value));
+            let difference = |value: f64| signed(value, shown);
             let unit = if row.unit == "ms" || row.unit == "s" {
                 format!(" ({})", row.unit)
             } else {
@@ -205,14 +205,16 @@ fn shown_percents() -> impl Iterator<Item = Percent> {
 
 /// With its sign, which nothing has not.
 fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
-    let sign = if value > 0.0 {
-        "+"
-    } else if value < 0.0 {
-        "-"
-    } else {
+    let text = format(value.abs());
+    // What rounds to nothing has no sign either.
+    let sign = if !text.contains(|digit| matches!(digit, '1'..='9')) {
         ""
+    } else if value > 0.0 {
+        "+"
+    } else {
+        "-"
     };
-    format!("{sign}{}", format(value.abs()))
+    format!("{sign}{text}")
 }
 
 /// A relative error in percent, with its sign.

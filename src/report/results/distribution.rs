@@ -75,7 +75,7 @@ impl Distribution {
                 }
             }
             Self::Points(points) => {
-                points.iter().for_each(|&(share, value)| add(value, share, share))
+                points.iter().for_each(|&(share, value)| add(value, share, share));
             }
         }
         knots

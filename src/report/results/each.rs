@@ -39,6 +39,9 @@ pub(super) struct Names {
     pub(super) queue: &'static str,
 }
 
+/// What a request adds to a distribution: a value and its weight.
+type Value<'a> = &'a dyn Fn(&Request) -> Option<(f64, u64)>;
+
 /// Everything that requests tell, the quantities of GuideLLM included, those by its percentile rule.
 pub(super) fn measures(requests: &[Request], names: Names) -> Vec<Measure> {
     let one = |value: Option<f64>| value.map(|value| (value, 1));
@@ -46,7 +49,6 @@ pub(super) fn measures(requests: &[Request], names: Names) -> Vec<Measure> {
         let e2e_per_token = Some(request.e2e? / request.output_tokens.filter(|&n| n > 0)? as f64);
         request.weighted(e2e_per_token, 0)
     };
-    type Value<'a> = &'a dyn Fn(&Request) -> Option<(f64, u64)>;
     let parts: [(Quantity, &str, Rule, Value<'_>); 6] = [
         (Quantity::Ttft, names.ttft, Rule::Linear, &|request| one(request.ttft)),
         (Quantity::Tpot, names.tpot, Rule::Linear, &|request| one(request.tpot())),
@@ -91,8 +93,8 @@ mod tests {
         };
         for (quantity, expected) in [
             (Quantity::Ttft, 605.0 / 3.0),
-            // The third has no other token.
-            (Quantity::Tpot, (10.0 + 110.0) / 2.0),
+            // (10 + 110) / 2: the third has no other token.
+            (Quantity::Tpot, 60.0),
             (Quantity::TpotWeighted, (10.0 * 99.0 + 110.0) / 100.0),
             (Quantity::TpotWithFirst, (1490.0 + 210.0 + 5.0) / 103.0),
             (Quantity::E2e, 1705.0 / 3.0),

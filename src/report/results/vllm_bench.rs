@@ -27,6 +27,9 @@ const VALUES: [(&str, Quantity); 8] = [
     ("total_token_throughput", Quantity::TotalTokensPerSecond),
 ];
 
+/// What its samples are called.
+const NAMES: Names = Names { ttft: "ttfts", tpot: "ttfts, itls", e2e: "ttfts, itls", queue: "" };
+
 /// Whether a document is one.
 pub(super) fn is_one(value: &Value) -> bool {
     ["mean_ttft_ms", "request_throughput", "total_token_throughput"]
@@ -142,10 +145,9 @@ fn samples(node: Node<'_>) -> Result<Vec<Measure>, ResultsError> {
         }
         let mut request =
             Request { ttft: Some(ttft * 1e3), output_tokens: length, ..Request::default() };
-        if let Some(gaps) = gaps {
+        if gaps.is_some() {
             let field = format!("itls.{at}");
             let list = node.list(&field)?.unwrap_or_default();
-            debug_assert_eq!(gaps.len(), ttfts.len());
             let gaps = node.figures(&field, list)?;
             // The last chunk ends both.
             request.e2e = Some((ttft + gaps.iter().sum::<f64>()) * 1e3);
@@ -153,8 +155,6 @@ fn samples(node: Node<'_>) -> Result<Vec<Measure>, ResultsError> {
         }
         requests.push(request);
     }
-    const NAMES: Names =
-        Names { ttft: "ttfts", tpot: "ttfts, itls", e2e: "ttfts, itls", queue: "" };
     let mut found = measures(&requests, NAMES);
     found.extend(
         Distribution::samples(emissions)
