@@ -24,7 +24,7 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Replay a trace with defaults for everything else.
     Replay(ReplayArgs),
-    /// Show reports side by side, with the ratios to the first.
+    /// Show results side by side, simulated or measured, with their distance from the first.
     Compare(CompareArgs),
     /// Say where the time of the slowest requests went, or of one, and which limit, if lifted, would change that.
     Explain(ExplainArgs),
@@ -291,15 +291,20 @@ pub(super) struct CommonArgs {
     pub(super) quiet: bool,
 }
 
-/// Which reports.
+/// Which results.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
-    /// Reports, or folders with a report.json; the first is what the others are measured by.
-    #[arg(required = true, num_args = 2.., value_name = "REPORT")]
-    pub(super) reports: Vec<PathBuf>,
+    /// Results of servesim, vllm bench serve, AIPerf, genai-perf or GuideLLM, rows of requests, or folders with a
+    /// report.json; the first is what the others are measured by.
+    #[arg(required = true, num_args = 2.., value_name = "RESULTS")]
+    pub(super) results: Vec<PathBuf>,
+    /// Fail if a figure is further from the first one's than this, for example `ttft_p90=10%` or `e2e_mean=5ms`; may
+    /// be repeated.
+    #[arg(long, value_name = "FIGURE=LIMIT")]
+    pub(super) fail_above: Vec<String>,
     /// How the comparison is printed.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(super) format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(super) format: ReportFormat,
 }
 
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,8 @@ use crate::explain::ExplainError;
 use crate::kernel::error::RunError;
 use crate::model::hugging_face::HuggingFaceError;
 use crate::model::memory::MemoryError;
-use crate::report::compare::CompareError;
+use crate::report::compare::limit::LimitError;
+use crate::report::results::ResultsError;
 use crate::scenario::ScenarioError;
 use crate::timing::error::ProfileError;
 use crate::workload::trace::TraceError;
@@ -30,7 +31,9 @@ pub(super) enum CliError {
     #[error(transparent)]
     Conform(#[from] ConformError),
     #[error(transparent)]
-    Compare(#[from] CompareError),
+    Results(#[from] ResultsError),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error(transparent)]
     Explain(ExplainError),
     #[error(transparent)]

@@ -9,6 +9,7 @@ pub(crate) mod json;
 pub(crate) mod openmetrics;
 pub(crate) mod perfetto;
 mod plain;
+pub(crate) mod results;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;

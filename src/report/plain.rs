@@ -10,7 +10,12 @@ use super::table::{Piece, pieces};
 
 /// Writes the report as Markdown with tables.
 pub(super) fn write_markdown(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for group in pieces(report) {
+    write_pieces(pieces(report), out)
+}
+
+/// Writes groups of pieces as Markdown.
+pub(super) fn write_pieces(groups: Vec<Vec<Piece>>, out: &mut dyn Write) -> io::Result<()> {
+    for group in groups {
         for piece in group {
             match piece {
                 Piece::Title(text) => writeln!(out, "# {}\n", escaped(&text))?,

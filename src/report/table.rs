@@ -55,7 +55,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    fn table(table: Table) -> Self {
+    pub(super) fn table(table: Table) -> Self {
         Self::Table(Box::new(table))
     }
 }
@@ -94,12 +94,21 @@ pub(super) fn pieces(report: &Report) -> Vec<Vec<Piece>> {
 
 /// Writes the report for a terminal.
 pub(crate) fn write(report: &Report, look: Look, out: &mut dyn Write) -> io::Result<()> {
+    write_pieces(pieces(report), look, out)
+}
+
+/// Writes groups of pieces for a terminal.
+pub(super) fn write_pieces(
+    groups: Vec<Vec<Piece>>,
+    look: Look,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (bold, alarm) = (Style::new().bold(), AnsiColor::Yellow.on_default().bold());
     let styled = |style: Style, text: &str| {
         if look.colours { format!("{style}{text}{style:#}") } else { text.to_owned() }
     };
     let mut is_first = true;
-    for mut group in pieces(report) {
+    for mut group in groups {
         group.retain(|piece| look.pictures || !matches!(piece, Piece::Picture(_)));
         if group.is_empty() {
             continue;

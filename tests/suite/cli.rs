@@ -1,5 +1,6 @@
 //! Is the command line what we promise: exit codes, messages, files, flags?
 
+mod compare;
 mod deployment;
 mod explain;
 mod presets;

@@ -235,7 +235,7 @@ fn compare_gives_the_speed_up() {
     assert_eq!(servesim(["compare", &paths[0]]).code, Some(2));
     let refused = servesim(["compare", &paths[0], &trace]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("t.jsonl: there is no `schema`"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("t.jsonl: JSON of no known kind"), "{}", refused.stderr);
 }
 
 #[test]
