@@ -19,6 +19,7 @@ use crate::kernel::error::RunError;
 use crate::kernel::{Ending, Kernel, Observer};
 use crate::metrics::collector::{Metrics, MetricsOptions, Warmup, Window};
 use crate::metrics::requests::RequestSink;
+use crate::report::run_page::HtmlSink;
 use crate::report::sink::{JsonSink, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
@@ -56,6 +57,8 @@ pub struct Extras {
     /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
     /// measured.
     pub evidence: Option<PathBuf>,
+    /// Where a page about the run goes, as HTML.
+    pub html: Option<PathBuf>,
     /// Plan and complete every request by itself in every pass. The result is the same; it takes
     /// longer, and the log of passes needs it.
     pub stepwise: bool,
@@ -129,6 +132,10 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
     if let Some(path) = &extras.requests {
         sinks.push(Box::new(RequestSink::create(path)?.with_rounds(speculates)));
+    }
+    if let Some(path) = &extras.html {
+        let exact_limit = options(&scenario.metrics).exact_limit;
+        sinks.push(Box::new(HtmlSink::create(path, scenario.slo.clone(), exact_limit)?));
     }
     if let Some(folder) = &extras.out {
         sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));

@@ -232,6 +232,9 @@ pub(super) struct CommonArgs {
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,
+    /// Write a page about the run: one HTML file with charts and tables that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.
     #[arg(long, value_name = "N|Ns")]
     pub(super) warmup: Option<String>,

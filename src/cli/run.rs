@@ -54,6 +54,7 @@ fn execute(
         out: args.out.clone(),
         requests: args.requests.clone(),
         evidence: args.evidence.clone(),
+        html: args.html.clone(),
         stepwise: args.stepwise,
     };
     let outcome = simulate(&scenario, &extras, &mut line);

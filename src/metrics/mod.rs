@@ -1,11 +1,15 @@
 //! What is measured: samples, per-request records, time-weighted levels, counts.
 
 mod classes;
+pub(crate) mod cloud;
 pub(crate) mod collector;
-mod passes;
+pub(crate) mod distribution;
+pub(crate) mod passes;
+pub(crate) mod ranks;
 pub(crate) mod requests;
 pub(crate) mod rounds;
 pub(crate) mod samples;
+pub(crate) mod series;
 pub(crate) mod slo;
 pub(crate) mod summary;
 

@@ -3,6 +3,8 @@
 pub(crate) mod compare;
 pub(crate) mod format;
 pub(crate) mod json;
+pub(crate) mod page;
+pub(crate) mod run_page;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;

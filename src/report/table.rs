@@ -42,13 +42,15 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         title.scenario, title.engine, title.workload
     )?;
     writeln!(out, "{}", wrapped(&requests_line(run), WIDTH_MAX))?;
-    for table in [latency(run), breakdown(run), throughput(run), passes(run), engines(run)] {
+    for table in
+        [latency(run), breakdown(run), throughput(run), passes(run), engines(run, ENGINES_MAX)]
+    {
         writeln!(out)?;
         write_table(&table, out)?;
     }
     if !run.classes.is_empty() {
         writeln!(out)?;
-        write_table(&classes(run), out)?;
+        write_table(&classes(run, CLASSES_MAX), out)?;
     }
     writeln!(out)?;
     writeln!(out, "{}", cache_line(run))?;
@@ -152,7 +154,7 @@ fn speculation_line(speculation: &SpeculationSummary) -> String {
 }
 
 /// The latency table; where its figures are too long for [`WIDTH_MAX`], with fewer columns.
-fn latency(run: &RunSummary) -> Table {
+pub(super) fn latency(run: &RunSummary) -> Table {
     let narrower: [&[&str]; 3] = [&[], &["p99.9"], &["p99.9", "std"]];
     let mut tables = narrower.into_iter().map(|without| latency_without(run, without));
     let widest = tables.next().expect("there are three");
@@ -202,7 +204,7 @@ fn width(table: &Table) -> usize {
     table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
 }
 
-fn breakdown(run: &RunSummary) -> Table {
+pub(super) fn breakdown(run: &RunSummary) -> Table {
     let parts = &run.ttft_breakdown_ms;
     let parts = [
         &parts.frontend,
@@ -236,7 +238,7 @@ fn breakdown(run: &RunSummary) -> Table {
     )
 }
 
-fn throughput(run: &RunSummary) -> Table {
+pub(super) fn throughput(run: &RunSummary) -> Table {
     let (tokens, rates) = (&run.tokens, &run.throughput);
     let total =
         [run.requests.completed, tokens.prompt, tokens.output, tokens.prompt + tokens.output];
@@ -258,7 +260,7 @@ fn throughput(run: &RunSummary) -> Table {
     )
 }
 
-fn passes(run: &RunSummary) -> Table {
+pub(super) fn passes(run: &RunSummary) -> Table {
     let passes = &run.passes;
     let row = |label: &str, kind: &PassKindSummary| {
         let busy = (passes.busy_ms > 0.0).then(|| kind.busy_ms / passes.busy_ms);
@@ -291,7 +293,8 @@ fn passes(run: &RunSummary) -> Table {
     )
 }
 
-fn engines(run: &RunSummary) -> Table {
+/// The first `most` engines.
+pub(super) fn engines(run: &RunSummary, most: usize) -> Table {
     let pair = |mean: String, max: String| format!("{mean} / {max}");
     let level = |level: &Level<u32>| {
         pair(known(level.mean, mean), known(level.max, |max| count(max.into())))
@@ -308,8 +311,8 @@ fn engines(run: &RunSummary) -> Table {
             level(&engine.waiting),
         ]
     };
-    let mut rows: Vec<_> = run.engines.iter().take(ENGINES_MAX).map(row).collect();
-    if let Some(more @ 1..) = run.engines.len().checked_sub(ENGINES_MAX) {
+    let mut rows: Vec<_> = run.engines.iter().take(most).map(row).collect();
+    if let Some(more @ 1..) = run.engines.len().checked_sub(most) {
         rows.push(vec![format!("and {more} more")]);
     }
     table(&["Mean / max", "busy (%)", "KV blocks", "used", "used (%)", "running", "waiting"], rows)
@@ -334,7 +337,8 @@ fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
     std::iter::once(line).chain(classes).collect::<Vec<_>>().join("; ")
 }
 
-fn classes(run: &RunSummary) -> Table {
+/// The first `most` classes.
+pub(super) fn classes(run: &RunSummary, most: usize) -> Table {
     let row = |class: &ClassSummary| {
         let figures = [&class.ttft_ms, &class.tpot_ms, &class.e2e_ms];
         let figures = figures.into_iter().flat_map(|summary| [summary.p50, summary.p99]);
@@ -342,8 +346,8 @@ fn classes(run: &RunSummary) -> Table {
         row.extend(figures.map(|value| known(value, figure)));
         row
     };
-    let mut rows: Vec<_> = run.classes.iter().take(CLASSES_MAX).map(row).collect();
-    if let Some(more @ 1..) = run.classes.len().checked_sub(CLASSES_MAX) {
+    let mut rows: Vec<_> = run.classes.iter().take(most).map(row).collect();
+    if let Some(more @ 1..) = run.classes.len().checked_sub(most) {
         rows.push(vec![format!("and {more} more")]);
     }
     let header = ["Class (ms)", "done", "TTFT p50", "p99", "TPOT p50", "p99", "E2E p50", "p99"];

@@ -1,0 +1,163 @@
+//! A page about a run: what came out, over time, by percentile, by engine and class, and the requests that took
+//! longest.
+
+mod facts;
+mod latency;
+mod passes;
+mod requests;
+mod timeline;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::base::ids::EngineId;
+use crate::base::output::{OutputError, ResultFile};
+use crate::base::time::{SimDuration, SimTime};
+use crate::metrics::record::{PassRecord, Rejection, RequestRecord, Unserved};
+use crate::metrics::series::TimeSeries;
+use crate::metrics::slo::SloConfig;
+
+use super::Report;
+use super::page::FigureTable;
+use super::page::{Block, Page, Section};
+use super::sink::Sink;
+use super::table;
+
+/// Classes and engines that charts tell apart.
+const SERIES_MAX: usize = super::page::chart::COLOURS;
+
+/// Intervals of the time lines of a page.
+const ROWS_MAX: usize = 256;
+
+/// Takes down what the page of a run shows.
+pub(crate) struct HtmlSink {
+    file: ResultFile,
+    classes: Vec<String>,
+    latencies: latency::Latencies,
+    series: TimeSeries,
+    passes: passes::PassCloud,
+    requests: requests::Requests,
+}
+
+impl HtmlSink {
+    /// Opens `path`. `slo` are the objectives of the scenario; a sample keeps `exact_limit` distinct values.
+    ///
+    /// # Errors
+    /// No file can be made there.
+    pub(crate) fn create(
+        path: &Path,
+        slo: Option<SloConfig>,
+        exact_limit: usize,
+    ) -> Result<Self, OutputError> {
+        Ok(Self {
+            file: ResultFile::create(path, false)?,
+            classes: Vec::new(),
+            latencies: latency::Latencies::new(slo, exact_limit),
+            series: TimeSeries::default(),
+            passes: passes::PassCloud::default(),
+            requests: requests::Requests::default(),
+        })
+    }
+}
+
+impl Sink for HtmlSink {
+    fn engines(&mut self, usable_blocks: &[u32]) {
+        self.series.engines(usable_blocks);
+    }
+
+    fn classes(&mut self, names: &[String]) {
+        names.clone_into(&mut self.classes);
+    }
+
+    fn pass(&mut self, pass: &PassRecord) {
+        self.series.pass(pass);
+        self.passes.add(pass);
+    }
+
+    fn idle(&mut self, engine: EngineId, since: SimTime, waiting: u32) {
+        self.series.idle(engine, since, waiting);
+    }
+
+    fn emission_gap(&mut self, gap: SimDuration, count: u64) {
+        self.latencies.emission_gap(gap, count);
+    }
+
+    fn burst_tokens(&mut self, count: u64) {
+        self.latencies.burst_tokens(count);
+    }
+
+    fn finished(&mut self, record: &RequestRecord, counted: bool) -> Result<(), OutputError> {
+        self.series.finished(record);
+        if counted {
+            self.latencies.finished(record);
+            self.requests.finished(record);
+        }
+        Ok(())
+    }
+
+    fn rejected(
+        &mut self,
+        request: &Unserved,
+        _why: Rejection,
+        _counted: bool,
+    ) -> Result<(), OutputError> {
+        self.series.unserved(request);
+        Ok(())
+    }
+
+    fn unfinished(&mut self, request: &Unserved, _counted: bool) -> Result<(), OutputError> {
+        self.series.unserved(request);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, report: &Report) -> Result<Vec<ResultFile>, OutputError> {
+        let mut this = *self;
+        let mut file = this.file;
+        let classes = std::mem::take(&mut this.classes);
+        let title = &report.title;
+        let mut sections = vec![section("Latency", this.latencies.blocks(&classes))];
+        sections.push(section("Over time", timeline::blocks(this.series.finish(ROWS_MAX))));
+        sections.extend(this.requests.sections(&classes));
+        sections.push(section("Passes", this.passes.blocks(report)));
+        sections.push(section("Engines and classes", groups(report)));
+        sections.push(section("What was run", facts::blocks(report)));
+        let page = Page {
+            title: format!("{}: servesim report", title.scenario),
+            heading: title.scenario.clone(),
+            about: format!(
+                "{} | {} | servesim {}",
+                title.engine, title.workload, report.servesim_version
+            ),
+            headline: facts::headline(report),
+            notices: report.warnings.iter().map(ToString::to_string).collect(),
+            sections,
+            footer: format!(
+                "Digest {} | charts by uPlot (MIT) | drag to zoom, double-click to zoom out, \
+                 click a name to hide it",
+                report.digest
+            ),
+        };
+        file.fill(|out| page.write(out))?;
+        Ok(vec![file])
+    }
+}
+
+fn section(title: &str, blocks: Vec<Block>) -> Section {
+    Section { title: title.to_owned(), blocks }
+}
+
+/// One line an engine, and one a class.
+fn groups(report: &Report) -> Vec<Block> {
+    let run = &report.run;
+    let mut tables = vec![table::engines(run, usize::MAX)];
+    if !run.classes.is_empty() {
+        tables.push(table::classes(run, usize::MAX));
+    }
+    tables.iter().map(|table| Block::Table(FigureTable::of(table))).collect()
+}
+
+/// A value of a scenario or report as indented text.
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).expect("plain data")
+}
