@@ -2,8 +2,8 @@
 
 use crate::base::time::SimDuration;
 
-/// How many times the smallest value the largest has to be for powers to show more than steps.
-const WIDE: u64 = 50;
+/// How many times the median the largest value is where an even axis would be empty for the most part.
+const LONG_TAIL: u64 = 10;
 
 /// Sorted values in nanoseconds, each with how often it occurred.
 #[derive(Clone, Debug)]
@@ -28,14 +28,10 @@ impl Distribution {
         Self { pairs, count }
     }
 
-    /// Whether values differ so much that an axis should go by powers: the 99th percentile from the
-    /// 1st, or the largest from the median.
+    /// Whether the largest value lies so far from the median that an axis should go by powers.
     pub(crate) fn is_wide(&self) -> bool {
-        let at = |hundredths: u64| {
-            let rank = u128::from(self.count.saturating_sub(1)) * u128::from(hundredths) / 100;
-            self.value_at(rank as u64).unwrap_or(0)
-        };
-        at(99) / WIDE > at(1).max(1) || at(100) / WIDE > at(50).max(1)
+        let median = self.value_at(self.count / 2).unwrap_or(0);
+        self.pairs.last().is_some_and(|last| last.0 / LONG_TAIL > median)
     }
 
     /// The value of this rank, from 0.
@@ -153,8 +149,8 @@ mod tests {
 
     #[test]
     fn wide_values_go_by_powers() {
-        let wide = of(&[(0, 5), (1, 1), (10, 1), (100, 1), (1000, 2)]);
-        assert!(wide.is_wide() && !of(&[(20, 1), (900, 1)]).is_wide());
+        let wide = of(&[(0, 4), (1, 2), (10, 1), (100, 1), (1000, 2)]);
+        assert!(wide.is_wide() && !of(&[(1, 1), (100, 2), (1000, 1)]).is_wide());
         // 1 to 1000 ms in three: 1 to 10, 10 to 100, 100 to 1000; zeros in the first.
         let bars = wide.bars(3);
         assert_eq!(bars.counts.iter().sum::<u64>(), 10);

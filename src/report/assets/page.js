@@ -4,7 +4,7 @@
 //    marks: [{at, label, limit}], stacked, sync}
 //
 // All series share `xs`, or each has its own `x`. Forms: `step` (a value holds until the next x), `area` (the
-// same, filled), `line`, `points`, `bars`. With `stacked`, series stand on top of each other, the first below.
+// same, filled), `points`, `bars`. With `stacked`, series stand on top of each other, the first below.
 "use strict";
 
 (() => {
@@ -20,7 +20,7 @@
   window.addEventListener("error", (event) => fail(event.message));
   window.addEventListener("unhandledrejection", (event) => fail(event.reason));
 
-  const HEIGHT = 250;
+  const HEIGHT = 280;
   const FONT = "12px system-ui, sans-serif";
   const MARK_ROWS = 3;
   const MARK_ROW_HEIGHT = 14;
@@ -109,7 +109,6 @@
   const PATHS = {
     step: () => uPlot.paths.stepped({ align: 1 }),
     area: () => uPlot.paths.stepped({ align: 1 }),
-    line: () => uPlot.paths.linear(),
     bars: () => uPlot.paths.bars({ size: [0.62, 90] }),
     points: () => () => null,
   };
@@ -143,7 +142,8 @@
     ctx.save();
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "bottom";
-    const ends = Array(MARK_ROWS).fill(0);
+    ctx.textAlign = "left";
+    const ends = Array(MARK_ROWS).fill(bbox.left);
     for (const mark of inside) {
       const shade = colour(mark.limit ? "limit" : "soft");
       ctx.strokeStyle = shade;
@@ -151,7 +151,7 @@
       ctx.lineWidth = (mark.limit ? 1.8 : 1) * ratio;
       ctx.setLineDash(mark.limit ? [] : [3 * ratio, 3 * ratio]);
       const width = ctx.measureText(mark.label).width;
-      const wanted = Math.min(mark.x - width / 2, bbox.left + bbox.width - width);
+      const wanted = Math.max(bbox.left, Math.min(mark.x - width / 2, bbox.left + bbox.width - width));
       let row = ends.findIndex((end) => end <= wanted);
       if (row < 0) row = ends.indexOf(Math.min(...ends));
       const left = Math.max(wanted, ends[row]);

@@ -64,7 +64,6 @@ pub(crate) enum Form {
     Step,
     /// The same, filled.
     Area,
-    Line,
     Points,
     Bars,
 }
@@ -115,7 +114,43 @@ impl Series {
     }
 }
 
+/// Milliseconds from which on seconds read better.
+const SECONDS_FROM_MS: f64 = 100_000.0;
+
+impl Axis {
+    /// Says seconds instead of milliseconds if `values` are large, and what to multiply them by.
+    fn read_well<'a>(&mut self, values: impl Iterator<Item = &'a f64>) -> f64 {
+        if self.unit != "ms"
+            || values.fold(0.0_f64, |most, &value| most.max(value)) < SECONDS_FROM_MS
+        {
+            return 1.0;
+        }
+        self.unit = "s";
+        self.label = self.label.replace("(ms)", "(s)");
+        1e-3
+    }
+}
+
 impl Chart {
+    /// The same chart, with long times in seconds.
+    #[must_use]
+    pub(crate) fn in_readable_units(mut self) -> Self {
+        let own = self.series.iter().flat_map(|series| &series.x);
+        let by = self.x.read_well(self.xs.iter().flatten().chain(own));
+        let own = self.series.iter_mut().flat_map(|series| &mut series.x);
+        let at = self.marks.iter_mut().map(|mark| &mut mark.at);
+        self.xs.iter_mut().flatten().chain(own).chain(at).for_each(|x| *x *= by);
+        let by = self.y.read_well(self.series.iter().flat_map(|series| series.y.iter().flatten()));
+        let ys = self.series.iter_mut().flat_map(|series| series.y.iter_mut().flatten());
+        ys.for_each(|y| *y *= by);
+        self
+    }
+
+    /// Whether all there is to see is 0.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.series.iter().flat_map(|series| series.y.iter().flatten()).all(|&y| y <= 0.0)
+    }
+
     /// Writes the chart as a card of a page.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let wide = if self.wide { " wide" } else { "" };

@@ -116,7 +116,7 @@ impl Section {
         writeln!(out, "<h2>{}</h2>\n<div class=\"grid\">", escape(&self.title))?;
         for block in &self.blocks {
             match block {
-                Block::Chart(chart) => chart.write(out)?,
+                Block::Chart(chart) => chart.clone().in_readable_units().write(out)?,
                 Block::Table(table) => table.write(out)?,
                 Block::Listing { title, text } => writeln!(
                     out,
@@ -134,8 +134,9 @@ impl FigureTable {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "<section class=\"card wide\">\n<h3>{}</h3>\n<div class=\"scroll\"><table class=\"figures\">",
-            escape(&self.title)
+            "<section class=\"card wide\">\n<h3>{}</h3>\n<div class=\"scroll\"><table class=\"figures{}\">",
+            escape(&self.title),
+            if self.header.is_empty() { " pairs" } else { "" }
         )?;
         let row = |tag: &str, cells: &[String]| {
             let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));

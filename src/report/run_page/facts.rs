@@ -9,6 +9,9 @@ use crate::report::table;
 
 use super::pretty;
 
+/// Milliseconds from which on the headline says seconds.
+const SECONDS_FROM_MS: f64 = 10_000.0;
+
 /// The figures that matter most.
 pub(super) fn headline(report: &Report) -> Vec<(String, String)> {
     let run = &report.run;
@@ -16,7 +19,10 @@ pub(super) fn headline(report: &Report) -> Vec<(String, String)> {
     let unit = |value: String, unit: &str| {
         if value == UNKNOWN { value } else { format!("{value} {unit}") }
     };
-    let ms = |value: Option<f64>| unit(known(value, figure), "ms");
+    let ms = |value: Option<f64>| match value {
+        Some(ms) if ms >= SECONDS_FROM_MS => format!("{} s", figure(ms / 1e3)),
+        _ => unit(known(value, figure), "ms"),
+    };
     let share = |value: Option<f64>| unit(known(value, percent), "%");
     let kv = run.engines.iter().filter_map(|engine| engine.kv.used_ratio.max);
     let kv = kv.fold(None, |most: Option<f64>, ratio| Some(most.map_or(ratio, |m| m.max(ratio))));
@@ -52,10 +58,8 @@ pub(super) fn headline(report: &Report) -> Vec<(String, String)> {
 /// Tables and listings of what was run.
 pub(super) fn blocks(report: &Report) -> Vec<Block> {
     let run = &report.run;
-    let tables = [table::latency(run), table::breakdown(run), table::throughput(run)];
-    let mut blocks: Vec<_> =
-        tables.iter().map(|table| Block::Table(FigureTable::of(table))).collect();
-    blocks.push(Block::Table(timing(report)));
+    let mut blocks =
+        vec![Block::Table(FigureTable::of(&table::throughput(run))), Block::Table(timing(report))];
     let evidence = evidence(&report.timing.evidence);
     if !evidence.rows.is_empty() {
         blocks.push(Block::Table(evidence));

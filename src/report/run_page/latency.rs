@@ -117,7 +117,7 @@ impl Latencies {
             let note = format!("{what}; {} samples", count(summary.count));
             let marks = marks(&summary, limit_ms);
             blocks.push(Block::Chart(Chart {
-                title: format!("{name}: how many stay below"),
+                title: format!("{name}: cumulative"),
                 note,
                 marks: marks.clone(),
                 ..curves(name, &[(name, &distribution)], POINTS_MAX)
@@ -169,12 +169,14 @@ fn marks(summary: &Summary, limit_ms: Option<f64>) -> Vec<Mark> {
     percentiles.chain(limit).collect()
 }
 
-/// A number of ms as short as a mark has room for.
+/// A time as short as a mark has room for.
 fn rounded(ms: f64) -> String {
     match ms {
-        ms if ms < 10.0 => format!("{ms:.2}"),
-        ms if ms < 100.0 => format!("{ms:.1}"),
-        ms => count(ms.round() as u64),
+        ms if ms < 10.0 => format!("{ms:.2} ms"),
+        ms if ms < 100.0 => format!("{ms:.1} ms"),
+        ms if ms < 10_000.0 => format!("{} ms", count(ms.round() as u64)),
+        ms if ms < 100_000.0 => format!("{:.1} s", ms / 1e3),
+        ms => format!("{} s", count((ms / 1e3).round() as u64)),
     }
 }
 
@@ -218,7 +220,7 @@ fn bars(name: &str, distribution: &Distribution) -> Chart {
     let log = distribution.is_wide();
     let counts = bars.counts.iter().copied().chain([0]).map(|count| count as f64);
     Chart {
-        title: format!("{name}: how often"),
+        title: format!("{name}: histogram"),
         note: if log {
             "each bar is wider than the last by the same factor"
         } else {

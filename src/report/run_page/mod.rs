@@ -116,9 +116,12 @@ impl Sink for HtmlSink {
         let mut file = this.file;
         let classes = std::mem::take(&mut this.classes);
         let title = &report.title;
-        let mut sections = vec![section("Latency", this.latencies.blocks(&classes))];
+        let terminal = |table| Block::Table(FigureTable::of(&table));
+        let mut latency = vec![terminal(table::latency(&report.run))];
+        latency.extend(this.latencies.blocks(&classes));
+        let mut sections = vec![section("Latency", latency)];
         sections.push(section("Over time", timeline::blocks(this.series.finish(ROWS_MAX))));
-        sections.extend(this.requests.sections(&classes));
+        sections.extend(this.requests.sections(&classes, terminal(table::breakdown(&report.run))));
         sections.push(section("Passes", this.passes.blocks(report)));
         sections.push(section("Engines and classes", groups(report)));
         sections.push(section("What was run", facts::blocks(report)));

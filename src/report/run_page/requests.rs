@@ -50,12 +50,14 @@ impl Requests {
         self.by_e2e.add(record.e2e(), record);
     }
 
-    pub(super) fn sections(self, classes: &[String]) -> Vec<Section> {
+    /// `mean` is the table of the parts over all requests.
+    pub(super) fn sections(self, classes: &[String], mean: Block) -> Vec<Section> {
         if self.by_ttft.requests().next().is_none() {
             return Vec::new();
         }
         let mut why = explained(self.breakdowns);
-        why.push(Block::Chart(by_arrival(self.by_arrival, classes)));
+        why.insert(1, Block::Chart(by_arrival(self.by_arrival, classes)));
+        why.push(mean);
         let slowest = vec![
             Block::Table(slowest("The slowest by TTFT", &self.by_ttft, classes)),
             Block::Table(slowest("The slowest by E2E", &self.by_e2e, classes)),

@@ -12,7 +12,7 @@ const FEW_ROWS: usize = 96;
 /// Charts that show the pointer of each other.
 const SYNC: Option<&str> = Some("time");
 
-/// The charts of all engines; if there are several, those of each too.
+/// The charts of all engines; if there are several, those of each too. What never happens has none.
 pub(super) fn blocks(rows: Rows) -> Vec<Block> {
     let total = &rows.total;
     let Some(step_s) = total.first().map(|row| row.width_s).filter(|&width| width > 0.0) else {
@@ -82,11 +82,11 @@ pub(super) fn blocks(rows: Rows) -> Vec<Block> {
                 "Throughput, by engine",
                 "output tokens per second",
                 "tokens/s",
-                |row| row.output_tokens as f64 / row.width_s.max(1e-9),
+                |row| row.output_tokens as f64 / row.width_s.max(step_s / 2.0),
             ),
         ]);
     }
-    charts.into_iter().map(Block::Chart).collect()
+    charts.into_iter().filter(|chart| !chart.is_flat()).map(Block::Chart).collect()
 }
 
 fn kv_percent(row: &Row) -> Reached {
@@ -116,10 +116,12 @@ impl Timeline<'_> {
         }
     }
 
-    /// Amounts per second.
+    /// Amounts per second. What happens in the last moments of a run is no rate, so that its last interval is taken
+    /// to be half as long as the others at least.
     fn rates(&self, title: &str, label: &str, unit: &'static str, of: Of<'_, f64>) -> Chart {
         let series = of.iter().map(|&(name, colour, amount)| {
-            let rates = self.rows.iter().map(|row| amount(row) / self.step_s);
+            let rates =
+                self.rows.iter().map(|row| amount(row) / row.width_s.max(self.step_s / 2.0));
             Series::of(name, Form::Step, colour, held(rates))
         });
         self.chart(title, label, unit, series.collect())
@@ -130,8 +132,12 @@ impl Timeline<'_> {
         let every = self.rows.len().div_ceil(FEW_ROWS);
         let step_s = self.step_s * every as f64;
         let series = of.iter().map(|&(name, colour, amount)| {
-            let sums = self.rows.chunks(every).map(|rows| rows.iter().map(amount).sum::<f64>());
-            Series::of(name, Form::Step, colour, held(sums.map(|sum| sum / step_s)))
+            let rates = self.rows.chunks(every).map(|rows| {
+                let width_s = rows.iter().map(|row| row.width_s).sum::<f64>();
+                let amount = rows.iter().map(amount).sum::<f64>();
+                amount / width_s.max(step_s / 2.0)
+            });
+            Series::of(name, Form::Step, colour, held(rates))
         });
         let series = series.collect();
         let firsts: Vec<Row> = self.rows.iter().step_by(every).copied().collect();
@@ -164,9 +170,9 @@ impl Timeline<'_> {
             });
             Series::of(names[kind], Form::Step, colour, held(shares))
         });
-        let chart = self.chart("What passes are", "share of time (%)", "%", series.into());
+        let chart = self.chart("Time by kind of pass", "share of time (%)", "%", series.into());
         Chart {
-            note: "time by kind of pass; the rest is idle".to_owned(),
+            note: "what is missing to 100 % is idle".to_owned(),
             stacked: true,
             y: Axis { max: Some(100.0), ..chart.y },
             ..chart
