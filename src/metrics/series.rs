@@ -397,3 +397,168 @@ impl Bin {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::RequestId;
+    use crate::base::record::{Finish, RequestRounds, TtftParts};
+
+    const US: u64 = 1000;
+
+    fn at_us(us: u64) -> SimTime {
+        SimTime::from_ns(us * US)
+    }
+
+    /// Four prefills in a row, each of 8 tokens, with 3 running, 1 waiting and 10 blocks.
+    fn passes(engine: u32, start_us: u64, end_us: u64) -> PassRecord {
+        let last_start_us = end_us - (end_us - start_us) / 4;
+        PassRecord {
+            engine: EngineId(engine),
+            passes: 4,
+            start: at_us(start_us),
+            last_start: at_us(last_start_us),
+            end: at_us(end_us),
+            prefill_requests: 1,
+            prefill_tokens: 8,
+            decode_requests: 0,
+            decode_tokens: 0,
+            used_blocks: 10,
+            used_blocks_max: 10,
+            used_block_ns: 10 * u128::from((last_start_us - start_us) * US),
+            running: 3,
+            waiting: 1,
+        }
+    }
+
+    fn request(engine: u32, arrival_us: u64, first_us: u64, last_us: u64) -> RequestRecord {
+        RequestRecord {
+            id: RequestId(0),
+            line: 0,
+            engine: EngineId(engine),
+            arrival: at_us(arrival_us),
+            first_scheduled: at_us(arrival_us),
+            first_token: at_us(first_us),
+            last_token: at_us(last_us),
+            prompt_tokens: 10,
+            output_tokens: 9,
+            cached_tokens: 0,
+            preemptions: 0,
+            ttft: TtftParts::default(),
+            finish: Finish::Stop,
+            priority: 0,
+            class: 0,
+            rounds: RequestRounds::default(),
+        }
+    }
+
+    fn unserved(engine: Option<u32>, arrival_us: u64) -> Unserved {
+        Unserved {
+            id: RequestId(1),
+            line: 0,
+            engine: engine.map(EngineId),
+            arrival: at_us(arrival_us),
+            priority: 0,
+            class: 0,
+            prompt_tokens: 1,
+        }
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn passes_are_spread_over_their_time() {
+        let mut series = TimeSeries::default();
+        series.engines(&[20]);
+        series.pass(&passes(0, 500, 2500));
+        let rows = series.finish(100).total;
+        // Of 2 ms, half a millisecond lies in the first interval, all of the second, and the first half of the third.
+        assert_eq!(rows.iter().map(|row| row.prefill_tokens).collect::<Vec<_>>(), [8, 16, 8]);
+        assert_eq!(rows.iter().map(|row| row.passes[0]).collect::<Vec<_>>(), [1, 2, 1]);
+        near(rows[0].busy_s[0], 0.0005);
+        // The run ends after half of the third.
+        near(rows[2].width_s, 0.0005);
+        near(rows[0].running.mean, 1.5);
+        near(rows[1].running.mean, 3.0);
+        near(rows[2].running.mean, 3.0);
+        near(rows[1].waiting.max, 1.0);
+        // 10 of 20 blocks, held for half of the first interval.
+        near(rows[0].kv_used_ratio.unwrap().mean, 0.25);
+        near(rows[2].kv_used_ratio.unwrap().mean, 0.5);
+        near(rows[2].kv_used_ratio.unwrap().max, 0.5);
+    }
+
+    #[test]
+    fn an_idle_engine_holds_nothing() {
+        let mut series = TimeSeries::default();
+        series.engines(&[10]);
+        series.pass(&passes(0, 0, 1000));
+        series.idle(EngineId(0), at_us(1000), 2);
+        series.pass(&passes(0, 3000, 4000));
+        let rows = series.finish(100).total;
+        near(rows[1].running.mean, 0.0);
+        near(rows[1].waiting.mean, 2.0);
+        near(rows[1].kv_used_ratio.unwrap().max, 0.0);
+        near(rows[3].running.mean, 3.0);
+    }
+
+    #[test]
+    fn requests_arrive_complete_and_give_tokens() {
+        let mut series = TimeSeries::default();
+        // 1 token at 1.5 ms, 8 from there to 3.5 ms: 2, 4 and 2.
+        series.finished(&request(0, 100, 1500, 3500));
+        series.unserved(&unserved(None, 200));
+        series.unserved(&unserved(Some(0), 1100));
+        let rows = series.finish(100);
+        let of = |value: fn(&Row) -> u64| rows.total.iter().map(value).collect::<Vec<_>>();
+        assert_eq!(of(|row| row.arrivals), [2, 1, 0, 0]);
+        assert_eq!(of(|row| row.completions), [0, 0, 0, 1]);
+        assert_eq!(of(|row| row.output_tokens), [0, 3, 4, 2]);
+        assert_eq!(rows.engines[0].iter().map(|row| row.arrivals).sum::<u64>(), 2);
+        assert_eq!(rows.total[0].kv_used_ratio, None);
+    }
+
+    #[test]
+    fn engines_add_up() {
+        let mut series = TimeSeries::default();
+        series.engines(&[10, 40]);
+        series.pass(&passes(0, 0, 1000));
+        series.pass(&passes(1, 0, 1000));
+        let row = series.finish(100).total[0];
+        assert_eq!((row.prefill_tokens, row.passes[0]), (64, 8));
+        near(row.running.mean, 6.0);
+        near(row.busy_s[0], 0.002);
+        // 20 of 50 blocks; the first engine is full.
+        near(row.kv_used_ratio.unwrap().mean, 0.4);
+        near(row.kv_used_ratio.unwrap().max, 1.0);
+    }
+
+    #[test]
+    fn it_does_not_matter_when_intervals_become_longer() {
+        let records: Vec<_> = (0..40).map(|n| passes(0, n * 70_001, n * 70_001 + 60_007)).collect();
+        let late = passes(1, 8_000_000, 8_000_013);
+        let (mut before, mut after) = (TimeSeries::default(), TimeSeries::default());
+        before.pass(&late);
+        records.iter().for_each(|pass| before.pass(pass));
+        records.iter().for_each(|pass| after.pass(pass));
+        after.pass(&late);
+        let (before, after) = (before.finish(BINS_MAX), after.finish(BINS_MAX));
+        assert_eq!(before.engines, after.engines);
+        assert!(before.total.len() <= BINS_MAX && before.total.len() > BINS_MAX / 2);
+        let sum = |rows: &[Row]| rows.iter().map(|row| row.prefill_tokens).sum::<u64>();
+        assert_eq!((sum(&before.total), before.total.len()), (41 * 32, after.total.len()));
+    }
+
+    #[test]
+    fn a_run_of_a_century_fits() {
+        let mut series = TimeSeries::default();
+        series.unserved(&unserved(None, 0));
+        series.unserved(&Unserved { arrival: SimTime::LATEST_INPUT, ..unserved(None, 0) });
+        let rows = series.finish(256).total;
+        assert!(rows.len() <= 256 && rows.len() > 100);
+        assert_eq!((rows[0].arrivals, rows[rows.len() - 1].arrivals), (1, 1));
+        assert_eq!(TimeSeries::default().finish(10).total.len(), 1);
+    }
+}

@@ -168,3 +168,78 @@ pub(crate) fn escape(text: &str) -> String {
     }
     escaped
 }
+
+/// Checks that every tag of a document is closed, and gives its text outside of tags, scripts and styles.
+#[cfg(test)]
+pub(crate) fn text_of_well_formed(document: &str) -> String {
+    let mut open: Vec<&str> = Vec::new();
+    let mut text = String::new();
+    let mut rest = document;
+    while let Some(at) = rest.find('<') {
+        text.push_str(&rest[..at]);
+        let end = at + rest[at..].find('>').expect("a tag ends");
+        let tag = &rest[at + 1..end];
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        rest = &rest[end + 1..];
+        let name = tag.split([' ', '/', '\n']).find(|name| !name.is_empty()).unwrap();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if name == "script" || name == "style" {
+            let end = rest.find(&format!("</{name}>")).expect("it ends");
+            rest = &rest[end + name.len() + 3..];
+        } else if !tag.ends_with('/') && !tag.starts_with('!') {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?} stay open");
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("<a b='c'>&\"\u{1}"), "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\u{fffd}");
+    }
+
+    #[test]
+    fn every_part_is_there_and_nothing_is_fetched() {
+        let table = FigureTable {
+            title: "Lengths".to_owned(),
+            header: vec!["tokens".to_owned()],
+            rows: vec![vec!["a < b".to_owned()]],
+        };
+        let listing = Block::Listing { title: "All".to_owned(), text: "</pre>".to_owned() };
+        let page = Page {
+            title: "t".to_owned(),
+            heading: "<odd> & \"named\"".to_owned(),
+            headline: vec![("requests".to_owned(), "1,234".to_owned())],
+            notices: vec!["mind <this>".to_owned()],
+            sections: vec![Section {
+                title: "One".to_owned(),
+                blocks: vec![Block::Chart(Chart::default()), Block::Table(table), listing],
+            }],
+            ..Page::default()
+        };
+        let mut html = Vec::new();
+        page.write(&mut html).unwrap();
+        let html = String::from_utf8(html).unwrap();
+        let text = text_of_well_formed(&html);
+        for expected in [
+            "&lt;odd&gt; &amp; &quot;named&quot;",
+            "1,234",
+            "mind &lt;this&gt;",
+            "a &lt; b",
+            "&lt;/pre&gt;",
+        ] {
+            assert!(text.contains(expected), "{expected} is not in {text}");
+        }
+        for fetching in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest"] {
+            assert!(!html.contains(fetching), "{fetching}");
+        }
+        assert!(html.len() < 100_000);
+    }
+}

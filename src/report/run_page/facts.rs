@@ -32,7 +32,7 @@ pub(super) fn headline(report: &Report) -> Vec<(String, String)> {
     ];
     if let Some(goodput) = &run.goodput {
         let met = share(goodput.met_ratio);
-        tiles.push(("goodput", unit(known(goodput.requests_per_s, figure), "requests/s")));
+        tiles.push(("good requests/s", known(goodput.requests_per_s, figure)));
         tiles.push(("met their objectives", met));
     }
     tiles.extend([

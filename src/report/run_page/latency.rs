@@ -145,10 +145,9 @@ impl Latencies {
             let of_classes: Vec<_> = of_classes.collect();
             let named: Vec<_> = classes.iter().map(String::as_str).zip(&of_classes).collect();
             let limits = classes.iter().take(SERIES_MAX).filter_map(|class| {
-                let at = limit(&self.slo.as_ref()?.of_class(class))?;
-                Some(Mark { at, label: format!("SLO {class}"), limit: true })
+                Some((class.as_str(), limit(&self.slo.as_ref()?.of_class(class))?))
             });
-            let marks = limits.collect();
+            let marks = limits_of(limits);
             let chart = curves(name, &named, CLASS_POINTS_MAX);
             if !chart.series.is_empty() {
                 let title = format!("{name} by class");
@@ -167,6 +166,18 @@ fn marks(summary: &Summary, limit_ms: Option<f64>) -> Vec<Mark> {
     });
     let limit = limit_ms.map(|at| Mark { at, label: format!("SLO {}", rounded(at)), limit: true });
     percentiles.chain(limit).collect()
+}
+
+/// A mark for each limit, with the classes that have it.
+fn limits_of<'a>(limits: impl Iterator<Item = (&'a str, f64)>) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = Vec::new();
+    for (class, at) in limits {
+        match marks.iter_mut().find(|mark| mark.at.total_cmp(&at).is_eq()) {
+            Some(mark) => mark.label.extend([", ", class]),
+            None => marks.push(Mark { at, label: format!("SLO {class}"), limit: true }),
+        }
+    }
+    marks
 }
 
 /// A time as short as a mark has room for.

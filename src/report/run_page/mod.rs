@@ -164,3 +164,93 @@ fn groups(report: &Report) -> Vec<Block> {
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("plain data")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::report::page::text_of_well_formed;
+    use crate::report::sample;
+
+    /// The page of `report` on the requests and passes of the sample.
+    fn page(report: &Report, feed: bool) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.html");
+        let slo = SloConfig { ttft_ms: Some(200.0), ..SloConfig::default() };
+        let mut sink = HtmlSink::create(&path, Some(slo), 1000).unwrap();
+        sink.engines(&[sample::BLOCKS]);
+        sink.classes(&["chat </script>".to_owned(), "code".to_owned()]);
+        if feed {
+            sample::passes().iter().for_each(|pass| sink.pass(pass));
+            let [first, second] = sample::requests();
+            sink.finished(&first, true).unwrap();
+            sink.finished(&RequestRecord { class: 1, ..second }, true).unwrap();
+            sink.emission_gap(SimDuration::from_ns(50_000_000), 4);
+        }
+        for file in Box::new(sink).finish(report).unwrap() {
+            file.close().unwrap();
+        }
+        fs::read_to_string(&path).unwrap()
+    }
+
+    /// Its charts by title.
+    fn charts(html: &str) -> Vec<(String, Value)> {
+        let parts = html.split("<div class=\"chart\" role=\"img\" aria-label=\"").skip(1);
+        let chart = |part: &str| {
+            let (title, rest) = part.split_once('"').unwrap();
+            let (_, json) = rest.split_once("application/json\">").unwrap();
+            let (json, _) = json.split_once("</script>").unwrap();
+            (title.to_owned(), serde_json::from_str(json).unwrap())
+        };
+        parts.map(chart).collect()
+    }
+
+    #[test]
+    fn the_page_has_the_numbers_of_the_run() {
+        let html = page(&sample::report(), true);
+        let text = text_of_well_formed(&html);
+        for expected in [
+            "two prompts",
+            "TTFT p5",
+            "1 request rejected (1 prompt_too_long)",
+            "000000000000feed",
+            "How passes were priced",
+            "prefill only",
+        ] {
+            assert!(text.contains(expected), "{expected}");
+        }
+        let charts = charts(&html);
+        let of = |name: &str| {
+            let chart = charts.iter().find(|(title, _)| title == name);
+            &chart.unwrap_or_else(|| panic!("there is no {name}")).1
+        };
+        // TTFT of 100 and 250 ms: half are at most 100. The curve begins before, and goes on behind.
+        let ttft = of("TTFT: cumulative");
+        assert_eq!(ttft["series"][0]["x"], serde_json::json!([97.0, 100.0, 250.0, 253.0]));
+        assert_eq!(ttft["series"][0]["y"], serde_json::json!([0.0, 50.0, 100.0, 100.0]));
+        let marks = ttft["marks"].as_array().unwrap();
+        let labels: Vec<_> = marks.iter().map(|mark| mark["label"].as_str().unwrap()).collect();
+        assert_eq!(labels, ["p50 175 ms", "p90 235 ms", "p95 242 ms", "p99 248 ms", "SLO 200 ms"]);
+        // Passes of 1000, 2001, 2 and 1 tokens, by kind.
+        let passes = of("What passes take");
+        assert_eq!(passes["xs"], serde_json::json!([1.0, 2.0, 1000.0, 2001.0]));
+        assert_eq!(passes["series"][2]["y"], serde_json::json!([null, null, null, 200.0]));
+        let by_class = of("TTFT by class");
+        assert_eq!(by_class["series"][0]["name"], "chat </script>");
+        // The slower request queued for 50 ms of 250.
+        let slow = of("TTFT by percentile");
+        assert_eq!(slow["series"][0]["name"], "queueing");
+        assert_eq!(slow["series"][0]["y"][5], 50.0);
+    }
+
+    #[test]
+    fn a_run_of_nothing_is_a_page_without_charts() {
+        let html = page(&sample::report(), false);
+        text_of_well_formed(&html);
+        assert!(charts(&html).is_empty());
+        assert!(html.contains("two prompts"));
+    }
+}

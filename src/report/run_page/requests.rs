@@ -160,7 +160,10 @@ fn slowest(title: &str, slowest: &Slowest, classes: &[String]) -> FigureTable {
     };
     // What no request has is not worth a column.
     for column in (1..table.header.len()).rev() {
-        if table.rows.iter().all(|row| row[column] == UNKNOWN) {
+        if table.rows.iter().all(|row| row[column] == UNKNOWN)
+            || PARTS.iter().chain(&["preemptions"]).any(|name| table.header[column] == *name)
+                && table.rows.iter().all(|row| row[column] == "0")
+        {
             table.header.remove(column);
             table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
         }
