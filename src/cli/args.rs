@@ -232,7 +232,8 @@ pub(super) struct CommonArgs {
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,
-    /// Write a page about the run: one HTML file with charts and tables that needs nothing else.
+    /// Write a page about the run: one HTML file with charts and tables that needs nothing else. `-` is standard
+    /// output; the report then goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Simulate, but do not count, the first N requests, or those that arrive within N seconds.

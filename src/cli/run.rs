@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "the command measures its own wall time")]
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -62,7 +62,8 @@ fn execute(
     let mut simulated = outcome?;
     simulated.report.set_wall_time(started.elapsed());
     let report = simulated.put()?;
-    if args.requests.as_deref() == Some(Path::new("-")) {
+    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdout(&args.requests) || is_stdout(&args.html) {
         print(&report, args.format, &mut io::stderr().lock())?;
     } else {
         print(&report, args.format, &mut io::stdout().lock())?;

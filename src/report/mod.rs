@@ -8,7 +8,6 @@ pub(crate) mod run_page;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;
-pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod trace_page;
 pub(crate) mod warning;

@@ -4,7 +4,7 @@
 //    marks: [{at, label, limit}], stacked, sync}
 //
 // All series share `xs`, or each has its own `x`. Forms: `step` (a value holds until the next x), `area` (the
-// same, filled), `points`, `bars`. With `stacked`, series stand on top of each other, the first below.
+// same, filled), `line`, `points`, `bars`. With `stacked`, series stand on top of each other, the first below.
 "use strict";
 
 (() => {
@@ -109,6 +109,7 @@
   const PATHS = {
     step: () => uPlot.paths.stepped({ align: 1 }),
     area: () => uPlot.paths.stepped({ align: 1 }),
+    line: () => uPlot.paths.linear(),
     bars: () => uPlot.paths.bars({ size: [0.62, 90] }),
     points: () => () => null,
   };

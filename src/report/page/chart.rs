@@ -64,6 +64,7 @@ pub(crate) enum Form {
     Step,
     /// The same, filled.
     Area,
+    Line,
     Points,
     Bars,
 }

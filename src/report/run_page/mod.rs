@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(ttft["series"][0]["y"], serde_json::json!([0.0, 50.0, 100.0, 100.0]));
         let marks = ttft["marks"].as_array().unwrap();
         let labels: Vec<_> = marks.iter().map(|mark| mark["label"].as_str().unwrap()).collect();
-        assert_eq!(labels, ["p50 175 ms", "p90 235 ms", "p95 242 ms", "p99 248 ms", "SLO 200 ms"]);
+        assert_eq!(labels, ["p50 175 ms", "p90 235 ms", "p95 243 ms", "p99 249 ms", "SLO 200 ms"]);
         // Passes of 1000, 2001, 2 and 1 tokens, by kind.
         let passes = of("What passes take");
         assert_eq!(passes["xs"], serde_json::json!([1.0, 2.0, 1000.0, 2001.0]));
