@@ -14,6 +14,9 @@ const UPLOT_CSS: &str = include_str!("../assets/uplot/uPlot.min.css");
 const PAGE_JS: &str = include_str!("../assets/page.js");
 const PAGE_CSS: &str = include_str!("../assets/page.css");
 
+/// Columns of a table that needs half of the width.
+const NARROW: usize = 3;
+
 /// A page, from top to bottom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
@@ -43,7 +46,7 @@ pub(crate) struct Section {
 pub(crate) enum Block {
     /// Beside another if there is room.
     Chart(Chart),
-    /// Over the whole width.
+    /// Over the whole width, or beside another if it has few columns.
     Table(FigureTable),
     /// Text that is shown on request.
     Listing { title: String, text: String },
@@ -132,9 +135,11 @@ impl Section {
 
 impl FigureTable {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let columns = self.header.len().max(self.rows.first().map_or(0, Vec::len));
         writeln!(
             out,
-            "<section class=\"card wide\">\n<h3>{}</h3>\n<div class=\"scroll\"><table class=\"figures{}\">",
+            "<section class=\"card{}\">\n<h3>{}</h3>\n<div class=\"scroll\"><table class=\"figures{}\">",
+            if columns > NARROW { " wide" } else { "" },
             escape(&self.title),
             if self.header.is_empty() { " pairs" } else { "" }
         )?;
