@@ -24,6 +24,7 @@ use crate::metrics::slo::SloConfig;
 use crate::report::export::{Deployed, Export, ExportSink};
 use crate::report::openmetrics::OpenMetricsSink;
 use crate::report::perfetto::PerfettoSink;
+use crate::report::run_page::HtmlSink;
 use crate::report::sink::{JsonSink, Lent, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
@@ -72,6 +73,8 @@ pub struct Extras {
     pub evidence: Option<PathBuf>,
     /// The trace of the run for ui.perfetto.dev.
     pub perfetto: Option<RunTrace>,
+    /// Where a page about the run goes, as HTML.
+    pub html: Option<PathBuf>,
     /// Plan and complete every request by itself in every pass. The result is the same; it takes
     /// longer, and the log of passes needs it.
     pub stepwise: bool,
@@ -196,6 +199,10 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     if let Some(folder) = extras.out.as_deref().filter(|_| !extras.exports.is_empty()) {
         let (exports, detailed) = (&extras.exports, extras.exports_detailed);
         sinks.push(Box::new(ExportSink::create(folder, exports, detailed, exported(scenario))?));
+    }
+    if let Some(path) = &extras.html {
+        let exact_limit = options(&scenario.metrics).exact_limit;
+        sinks.push(Box::new(HtmlSink::create(path, scenario.slo.clone(), exact_limit)?));
     }
     if let Some(folder) = &extras.out {
         sinks.push(Box::new(JsonSink(ResultFile::create(&folder.join("report.json"), false)?)));

@@ -248,6 +248,10 @@ pub(super) struct CommonArgs {
     /// Write what the prices rest on (JSON), with the coordinates furthest outside of what was measured.
     #[arg(long, value_name = "FILE")]
     pub(super) evidence: Option<PathBuf>,
+    /// Write a page about the run: one HTML file with charts and tables that needs nothing else. `-` is standard
+    /// output; the report then goes to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// Write a trace of the run for ui.perfetto.dev: passes, requests, and counters of each engine (JSON, with .gz if
     /// compressed).
     #[arg(long, value_name = "FILE")]

@@ -70,6 +70,7 @@ fn execute(
         openmetrics: args.openmetrics.clone(),
         evidence: args.evidence.clone(),
         perfetto: run_trace(args)?,
+        html: args.html.clone(),
         stepwise: args.stepwise,
     };
     let outcome = simulate(&scenario, &extras, &mut line);
@@ -115,6 +116,7 @@ fn run_trace(args: &CommonArgs) -> Result<Option<RunTrace>, CliError> {
 /// The files that a run is to leave behind, with their flags.
 fn results(args: &CommonArgs) -> Vec<(&'static str, PathBuf)> {
     let results = [
+        ("--html", &args.html),
         ("--requests", &args.requests),
         ("--passes", &args.passes),
         ("--openmetrics", &args.openmetrics),

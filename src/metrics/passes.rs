@@ -75,7 +75,7 @@ impl Gauge {
 }
 
 /// Index of a pass's kind: prefill only, decode only, or both.
-fn kind(pass: &PassRecord) -> usize {
+pub(crate) fn kind(pass: &PassRecord) -> usize {
     match (pass.prefill_requests > 0, pass.decode_requests > 0) {
         (_, false) => 0,
         (false, true) => 1,

@@ -11,6 +11,8 @@ use serde_json::value::RawValue;
 
 use crate::base::time::SimDuration;
 
+use super::distribution::Distribution;
+
 /// Distinct values a sample keeps before it turns into a histogram: a quarter of a million, 5 MiB.
 pub(crate) const EXACT_LIMIT: usize = 1 << 18;
 
@@ -106,6 +108,23 @@ impl Samples {
                 let mut curve = Curve::of(&pairs);
                 curve.take_extremes(&hdr.moments);
                 (Summary::new(&hdr.moments, &pairs, Method::Hdr), curve)
+            }
+        }
+    }
+
+    /// The sample to draw, from its smallest to its largest value, both exact. Sorts it, as
+    /// [`summary`](Self::summary) does.
+    pub(crate) fn distribution(&mut self) -> Distribution {
+        self.compact();
+        match &self.store {
+            Store::Exact(pairs) => Distribution::of(pairs.clone()),
+            Store::Hdr(hdr) => {
+                let mut pairs = hdr.pairs();
+                // A histogram of one bucket has no room for both.
+                if let [first, .., last] = &mut pairs[..] {
+                    (first.0, last.0) = (hdr.moments.min, hdr.moments.max);
+                }
+                Distribution::of(pairs)
             }
         }
     }

@@ -7,13 +7,14 @@ pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod openmetrics;
+pub(crate) mod page;
 pub(crate) mod perfetto;
 mod plain;
 pub(crate) mod results;
+pub(crate) mod run_page;
 #[cfg(test)]
 mod sample;
 pub(crate) mod sink;
-pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod trace_page;
 pub(crate) mod warning;

@@ -49,31 +49,51 @@ pub(super) fn record() -> RequestRecord {
 /// decodes both and pass 4, 50 ms, the second. Then both have three tokens.
 pub(super) fn run() -> RunSummary {
     let mut metrics = Metrics::new(MetricsOptions::default());
-    metrics.kv_capacity(EngineId(0), 1000);
+    metrics.kv_capacity(EngineId(0), BLOCKS);
+    passes().iter().for_each(|pass| metrics.pass(pass));
+    let [first, second] = requests();
+    metrics.token_gap(lasting(200), 1);
+    metrics.token_gap(lasting(50), 2);
+    metrics.token_gap(lasting(50), 1);
+    metrics.finished(&first);
+    metrics.finished(&second);
+    metrics.rejected(RequestId(2), 0, at(60), Rejection::PromptTooLong);
+    metrics.unfinished(RequestId(3), 0, at(70));
+    metrics.finish()
+}
+
+/// KV blocks of the engine.
+pub(super) const BLOCKS: u32 = 1000;
+
+/// The passes of [`run`].
+pub(super) fn passes() -> [PassRecord; 4] {
     // Start, end, prefill, decode, blocks, waiting.
-    for (start, end, prefill, decode, used_blocks, waiting) in [
+    [
         (0, 100, 1000, 0, 63, 0),
         (100, 300, 2000, 1, 251, 1),
         (300, 350, 0, 2, 251, 1),
         (350, 400, 0, 1, 188, 1),
-    ] {
-        metrics.pass(&PassRecord {
-            engine: EngineId(0),
-            passes: 1,
-            start: at(start),
-            last_start: at(start),
-            end: at(end),
-            prefill_requests: u32::from(prefill > 0),
-            prefill_tokens: prefill,
-            decode_requests: decode,
-            decode_tokens: decode,
-            used_blocks,
-            used_blocks_max: used_blocks,
-            used_block_ns: 0,
-            running: u32::from(prefill > 0) + decode,
-            waiting,
-        });
-    }
+    ]
+    .map(|(start, end, prefill, decode, used_blocks, waiting)| PassRecord {
+        engine: EngineId(0),
+        passes: 1,
+        start: at(start),
+        last_start: at(start),
+        end: at(end),
+        prefill_requests: u32::from(prefill > 0),
+        prefill_tokens: prefill,
+        decode_requests: decode,
+        decode_tokens: decode,
+        used_blocks,
+        used_blocks_max: used_blocks,
+        used_block_ns: 0,
+        running: u32::from(prefill > 0) + decode,
+        waiting,
+    })
+}
+
+/// The requests of [`run`] that finish.
+pub(super) fn requests() -> [RequestRecord; 2] {
     let first = record();
     let second = RequestRecord {
         id: RequestId(1),
@@ -88,14 +108,7 @@ pub(super) fn run() -> RunSummary {
         finish: Finish::Length,
         ..first.clone()
     };
-    metrics.token_gap(lasting(200), 1);
-    metrics.token_gap(lasting(50), 2);
-    metrics.token_gap(lasting(50), 1);
-    metrics.finished(&first);
-    metrics.finished(&second);
-    metrics.rejected(RequestId(2), 0, at(60), Rejection::PromptTooLong);
-    metrics.unfinished(RequestId(3), 0, at(70));
-    metrics.finish()
+    [first, second]
 }
 
 /// Those of vLLM.

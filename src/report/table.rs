@@ -70,10 +70,10 @@ pub(super) fn pieces(report: &Report) -> Vec<Vec<Piece>> {
     let mut groups = vec![vec![Piece::Title(what), Piece::Line(requests_line(run))]];
     groups.push(vec![Piece::table(latency(run))]);
     groups.push(pictures(run));
-    let tables = [breakdown(run), throughput(run), passes(run), engines(run)];
+    let tables = [breakdown(run), throughput(run), passes(run), engines(run, ENGINES_MAX)];
     groups.extend(tables.map(|table| vec![Piece::table(table)]));
     if !run.classes.is_empty() {
-        groups.push(vec![Piece::table(classes(run))]);
+        groups.push(vec![Piece::table(classes(run, CLASSES_MAX))]);
     }
     if let Some(goodput) = &run.goodput {
         groups.push(vec![Piece::table(objectives(run, goodput))]);
@@ -234,7 +234,7 @@ fn speculation_line(speculation: &SpeculationSummary) -> String {
 }
 
 /// The latency table; where its figures are too long for [`WIDTH_MAX`], with fewer columns.
-fn latency(run: &RunSummary) -> Table {
+pub(super) fn latency(run: &RunSummary) -> Table {
     let narrower: [&[&str]; 3] = [&[], &["p99.9"], &["p99.9", "std"]];
     let mut tables = narrower.into_iter().map(|without| latency_without(run, without));
     let widest = tables.next().expect("there are three");
@@ -285,7 +285,7 @@ fn width(table: &Table) -> usize {
     table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
 }
 
-fn breakdown(run: &RunSummary) -> Table {
+pub(super) fn breakdown(run: &RunSummary) -> Table {
     let parts = &run.ttft_breakdown_ms;
     let parts = [
         &parts.frontend,
@@ -319,7 +319,7 @@ fn breakdown(run: &RunSummary) -> Table {
     )
 }
 
-fn throughput(run: &RunSummary) -> Table {
+pub(super) fn throughput(run: &RunSummary) -> Table {
     let (tokens, rates) = (&run.tokens, &run.throughput);
     let total =
         [run.requests.completed, tokens.prompt, tokens.output, tokens.prompt + tokens.output];
@@ -341,7 +341,7 @@ fn throughput(run: &RunSummary) -> Table {
     )
 }
 
-fn passes(run: &RunSummary) -> Table {
+pub(super) fn passes(run: &RunSummary) -> Table {
     let passes = &run.passes;
     let row = |label: &str, kind: &PassKindSummary| {
         let busy = (passes.busy_ms > 0.0).then(|| kind.busy_ms / passes.busy_ms);
@@ -374,7 +374,8 @@ fn passes(run: &RunSummary) -> Table {
     )
 }
 
-fn engines(run: &RunSummary) -> Table {
+/// The first `most` engines.
+pub(super) fn engines(run: &RunSummary, most: usize) -> Table {
     let pair = |mean: String, max: String| format!("{mean} / {max}");
     let level = |level: &Level<u32>| {
         pair(known(level.mean, mean), known(level.max, |max| count(max.into())))
@@ -391,8 +392,8 @@ fn engines(run: &RunSummary) -> Table {
             level(&engine.waiting),
         ]
     };
-    let mut rows: Vec<_> = run.engines.iter().take(ENGINES_MAX).map(row).collect();
-    if let Some(more @ 1..) = run.engines.len().checked_sub(ENGINES_MAX) {
+    let mut rows: Vec<_> = run.engines.iter().take(most).map(row).collect();
+    if let Some(more @ 1..) = run.engines.len().checked_sub(most) {
         rows.push(vec![format!("and {more} more")]);
     }
     table(&["Mean / max", "busy (%)", "KV blocks", "used", "used (%)", "running", "waiting"], rows)
@@ -442,7 +443,8 @@ fn goodput_line(run: &RunSummary, goodput: &Goodput) -> String {
     std::iter::once(line).chain(classes).collect::<Vec<_>>().join("; ")
 }
 
-fn classes(run: &RunSummary) -> Table {
+/// The first `most` classes.
+pub(super) fn classes(run: &RunSummary, most: usize) -> Table {
     let row = |class: &ClassSummary| {
         let figures = [&class.ttft_ms, &class.tpot_ms, &class.e2e_ms];
         let figures = figures.into_iter().flat_map(|summary| [summary.p50, summary.p99]);
@@ -450,8 +452,8 @@ fn classes(run: &RunSummary) -> Table {
         row.extend(figures.map(|value| known(value, figure)));
         row
     };
-    let mut rows: Vec<_> = run.classes.iter().take(CLASSES_MAX).map(row).collect();
-    if let Some(more @ 1..) = run.classes.len().checked_sub(CLASSES_MAX) {
+    let mut rows: Vec<_> = run.classes.iter().take(most).map(row).collect();
+    if let Some(more @ 1..) = run.classes.len().checked_sub(most) {
         rows.push(vec![format!("and {more} more")]);
     }
     let header = ["Class (ms)", "done", "TTFT p50", "p99", "TPOT p50", "p99", "E2E p50", "p99"];

@@ -11,6 +11,7 @@ mod fuzzing;
 mod gates;
 mod layers;
 mod measured;
+mod page;
 mod properties;
 mod quickstart_trace;
 mod regressions;

@@ -11,7 +11,8 @@ use super::super::error::CliError;
 use super::input;
 use crate::base::output::ResultFile;
 use crate::report::format::{count, figure, known};
-use crate::report::trace_page::{Bin, FigureTable, TracePage};
+use crate::report::page::FigureTable;
+use crate::report::trace_page::{Bin, TracePage};
 use crate::workload::source::{RequestSource, SourceDescription};
 use crate::workload::stats::{
     CacheHits, LengthBin, Lengths, Pauses, StatsCollector, WorkloadStats,

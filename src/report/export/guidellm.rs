@@ -54,9 +54,9 @@ fn content(seen: &Seen) -> Value {
         metrics.insert(name.to_owned(), by_status);
     }
     let benchmark = json!({
-        "start_time": first.map(|time| time.as_s()),
-        "end_time": last.map(|time| time.as_s()),
-        "duration": duration.map(|duration| duration.as_s()),
+        "start_time": first.map(crate::base::time::SimTime::as_s),
+        "end_time": last.map(crate::base::time::SimTime::as_s),
+        "duration": duration.map(crate::base::time::SimDuration::as_s),
         "metrics": metrics,
     });
     json!({ "benchmarks": [benchmark] })

@@ -51,7 +51,7 @@ impl Lists {
             itls: seen
                 .served
                 .iter()
-                .map(|served| served.gaps().map(|gap| gap.as_s()).collect())
+                .map(|served| served.gaps().map(crate::base::time::SimDuration::as_s).collect())
                 .collect(),
             generated_texts: vec![""; seen.served.len()],
             errors: vec![""; seen.served.len()],
