@@ -34,7 +34,9 @@ fn assert_near(found: &Value, expected: f64, what: &str) {
 }
 
 /// Chunks of several tokens, which take a while to become text.
-const SPECULATING: [&str; 4] = [
+const SPECULATING: [&str; 6] = [
+    "--set",
+    "speculation.acceptance.conditional_rates=[0.8, 0.6, 0.4]",
     "--set",
     "engine.vllm.speculative_config={method: eagle, num_speculative_tokens: 3}",
     "--set",
