@@ -89,7 +89,7 @@ fn equal_definitions_give_equal_figures() {
 }
 
 /// One request of 100 tokens: 500 ms to the first, then 10 ms each, so that it lasts 500 + 99 * 10 = 1,490 ms. Per
-/// token, the first included, that is 14.9 ms for GuideLLM; without it 10 ms for all others.
+/// token, the first included, that is 14.9 ms for `GuideLLM`; without it 10 ms for all others.
 #[test]
 fn a_time_per_token_is_what_the_tool_takes_it_for() {
     let flags = [
