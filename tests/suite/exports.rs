@@ -34,7 +34,9 @@ fn assert_near(found: &Value, expected: f64, what: &str) {
 }
 
 /// Chunks of several tokens, which take a while to become text.
-const SPECULATING: [&str; 4] = [
+const SPECULATING: [&str; 6] = [
+    "--set",
+    "speculation.acceptance.conditional_rates=[0.8, 0.6, 0.4]",
     "--set",
     "engine.vllm.speculative_config={method: eagle, num_speculative_tokens: 3}",
     "--set",
@@ -87,7 +89,7 @@ fn equal_definitions_give_equal_figures() {
 }
 
 /// One request of 100 tokens: 500 ms to the first, then 10 ms each, so that it lasts 500 + 99 * 10 = 1,490 ms. Per
-/// token, the first included, that is 14.9 ms for GuideLLM; without it 10 ms for all others.
+/// token, the first included, that is 14.9 ms for `GuideLLM`; without it 10 ms for all others.
 #[test]
 fn a_time_per_token_is_what_the_tool_takes_it_for() {
     let flags = [

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::base::time::{SimDuration, SimTime};
+
 use super::statistics::Sample;
 use super::{Seen, Served, per, write_pretty};
 
@@ -78,7 +80,7 @@ const TAGS: [Tag; 13] = [
         title: "Time to Second Token",
         unit: "ms",
         // From the first chunk to the second.
-        values: |served| served.gaps().next().map(crate::base::time::SimDuration::as_ms).into(),
+        values: |served| served.gaps().next().map(SimDuration::as_ms).into(),
     },
     Tag {
         tag: "time_to_first_output_token",
@@ -103,7 +105,7 @@ const TAGS: [Tag; 13] = [
         tag: "inter_chunk_latency",
         title: "Inter Chunk Latency",
         unit: "ms",
-        values: |served| match served.gaps().map(crate::base::time::SimDuration::as_ms).collect::<Vec<_>>() {
+        values: |served| match served.gaps().map(SimDuration::as_ms).collect::<Vec<_>>() {
             none if none.is_empty() => Values::None,
             gaps => Values::Several(gaps),
         },
@@ -241,11 +243,11 @@ fn totals(seen: &Seen) -> Vec<Total> {
     let count = seen.served.len() as u64;
     let (first, last) = (seen.first_arrival(), seen.last_token());
     let duration = first.zip(last).map(|(first, last)| last.since(first));
-    let duration_s = duration.map(crate::base::time::SimDuration::as_s);
+    let duration_s = duration.map(SimDuration::as_s);
     // A request of one token has no TPOT and so meets no limit of it.
     let good = seen.good(false);
     let (input, output) = (seen.prompt_tokens(), seen.output_tokens());
-    let ns = |time: Option<crate::base::time::SimTime>| json!(time.map(crate::base::time::SimTime::as_ns));
+    let ns = |time: Option<SimTime>| json!(time.map(SimTime::as_ns));
     let all = [
         (
             "output_token_throughput",

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::base::time::SimTime;
+use crate::base::time::{SimDuration, SimTime};
 
 use super::statistics::Sample;
 use super::{Seen, Served, write_pretty};
@@ -54,9 +54,9 @@ fn content(seen: &Seen) -> Value {
         metrics.insert(name.to_owned(), by_status);
     }
     let benchmark = json!({
-        "start_time": first.map(crate::base::time::SimTime::as_s),
-        "end_time": last.map(crate::base::time::SimTime::as_s),
-        "duration": duration.map(crate::base::time::SimDuration::as_s),
+        "start_time": first.map(SimTime::as_s),
+        "end_time": last.map(SimTime::as_s),
+        "duration": duration.map(SimDuration::as_s),
         "metrics": metrics,
     });
     json!({ "benchmarks": [benchmark] })

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::base::time::SimDuration;
 use crate::report::Report;
 
 use super::statistics::Sample;
@@ -51,7 +52,7 @@ impl Lists {
             itls: seen
                 .served
                 .iter()
-                .map(|served| served.gaps().map(crate::base::time::SimDuration::as_s).collect())
+                .map(|served| served.gaps().map(SimDuration::as_s).collect())
                 .collect(),
             generated_texts: vec![""; seen.served.len()],
             errors: vec![""; seen.served.len()],
