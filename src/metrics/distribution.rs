@@ -28,10 +28,12 @@ impl Distribution {
         Self { pairs, count }
     }
 
-    /// Whether the largest value lies so far from the median that an axis should go by powers.
+    /// Whether the largest value lies so far from the median that an axis should go by powers. Where more than a
+    /// twentieth of the values is 0, which no power is, it should not.
     pub(crate) fn is_wide(&self) -> bool {
         let median = self.value_at(self.count / 2).unwrap_or(0);
-        self.pairs.last().is_some_and(|last| last.0 / LONG_TAIL > median)
+        let has_place = self.value_at(self.count / 20).is_some_and(|value| value > 0);
+        has_place && self.pairs.last().is_some_and(|last| last.0 / LONG_TAIL > median)
     }
 
     /// The value of this rank, from 0.
@@ -149,12 +151,14 @@ mod tests {
 
     #[test]
     fn wide_values_go_by_powers() {
-        let wide = of(&[(0, 4), (1, 2), (10, 1), (100, 1), (1000, 2)]);
+        let wide = of(&[(0, 1), (1, 20), (10, 1), (100, 1), (1000, 2)]);
         assert!(wide.is_wide() && !of(&[(1, 1), (100, 2), (1000, 1)]).is_wide());
         // 1 to 1000 ms in three: 1 to 10, 10 to 100, 100 to 1000; zeros in the first.
         let bars = wide.bars(3);
-        assert_eq!(bars.counts.iter().sum::<u64>(), 10);
-        assert_eq!(bars.counts[0], 6);
+        assert_eq!(bars.counts.iter().sum::<u64>(), 25);
+        assert_eq!(bars.counts[0], 21);
+        // Zeros that are many have to be seen.
+        assert!(!of(&[(0, 2), (1, 10), (1000, 1)]).is_wide());
         assert_eq!(wide.positive_min_ms(), Some(1.0));
     }
 

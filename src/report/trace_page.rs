@@ -44,7 +44,7 @@ impl TracePage {
     /// # Errors
     /// `out` cannot be written to.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let charts = self.charts().into_iter().map(Block::Chart).collect();
+        let charts = self.charts().into_iter().map(Block::chart).collect();
         let tables = self.tables.iter().cloned().map(Block::Table).collect();
         let section = |title: &str, blocks: Vec<Block>| Section { title: title.to_owned(), blocks };
         let page = Page {

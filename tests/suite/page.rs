@@ -11,9 +11,11 @@ const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 fn browser() -> Option<PathBuf> {
     let named = std::env::var_os("SERVESIM_CHROMIUM").map(PathBuf::from);
     let found = named.or_else(|| {
-        let folders: Vec<_> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
-        let candidates = BROWSERS.iter().flat_map(|name| folders.iter().map(move |f| f.join(name)));
-        candidates.into_iter().find(|path| path.is_file())
+        let folders = std::env::var_os("PATH")?;
+        let of = |name: &&str| {
+            std::env::split_paths(&folders).map(|f| f.join(name)).find(|path| path.is_file())
+        };
+        BROWSERS.iter().find_map(of)
     });
     if found.is_none() {
         #[expect(clippy::print_stderr, reason = "a skipped test must say so")]

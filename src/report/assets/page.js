@@ -21,6 +21,7 @@
   window.addEventListener("unhandledrejection", (event) => fail(event.reason));
 
   const HEIGHT = 280;
+  const HEIGHT_PRINTED = 200;
   const FONT = "12px system-ui, sans-serif";
   const MARK_ROWS = 3;
   const MARK_ROW_HEIGHT = 14;
@@ -71,6 +72,18 @@
     return ticks;
   };
 
+  // Ticks of powers come close to each other where there is little room: then some have no name.
+  const apart = (u, values, names) => {
+    let free = -Infinity;
+    return names.map((name, at) => {
+      const half = name.length * 3.5 + 3;
+      const middle = u.valToPos(values[at], "x");
+      if (middle - half < free) return "";
+      free = middle + half;
+      return name;
+    });
+  };
+
   const scale = (axis, isX) => {
     if (axis.log) return { time: false, distr: 3, range: (_, min, max) => (min > 0 ? [min / 1.1, max * 1.1] : [1, 10]) };
     return {
@@ -93,7 +106,10 @@
     return {
       ...ticks,
       filter: (u, splits) => splits,
-      values: (u, splits) => splits.map((value) => (names ? names[value] : tick(value))),
+      values: (u, splits) => {
+        const labels = splits.map((value) => (names ? names[value] : tick(value)));
+        return isX && description.log ? apart(u, splits, labels) : labels;
+      },
       label: description.label,
       labelSize: 20,
       labelFont: FONT,
@@ -167,7 +183,7 @@
     ctx.restore();
   };
 
-  const draw = (holder, width) => {
+  const draw = (holder, width, height) => {
     const chart = JSON.parse(holder.querySelector("script").textContent);
     const [xs, ...shown] = aligned(chart);
     let columns = chart.stacked ? stacked(shown) : shown;
@@ -185,7 +201,7 @@
     };
     const options = {
       width,
-      height: HEIGHT,
+      height,
       padding: [chart.marks?.length ? 4 + MARK_ROWS * MARK_ROW_HEIGHT : 10, 14, 0, 0],
       cursor: {
         sync: chart.sync ? { key: chart.sync } : undefined,
@@ -213,19 +229,19 @@
   const drawn = new Map();
   root.dataset.charts = holders.length;
 
-  const drawAll = (widthOf) => {
+  const drawAll = (widthOf, height) => {
     for (const holder of holders) {
       drawn.get(holder)?.destroy();
       drawn.delete(holder);
       try {
-        drawn.set(holder, draw(holder, widthOf(holder)));
+        drawn.set(holder, draw(holder, widthOf(holder), height));
       } catch (error) {
         fail(error);
       }
     }
   };
   const onScreen = (holder) => Math.max(holder.clientWidth, 260);
-  drawAll(onScreen);
+  drawAll(onScreen, HEIGHT);
 
   let printing = false;
   const sizes = new ResizeObserver((entries) => {
@@ -238,17 +254,17 @@
   });
   holders.forEach((holder) => sizes.observe(holder));
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(onScreen));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(onScreen, HEIGHT));
 
   // On paper: light, and as wide as a column of a page.
   window.addEventListener("beforeprint", () => {
     printing = true;
     root.classList.add("print");
-    drawAll((holder) => (holder.closest(".wide") ? 670 : 325));
+    drawAll((holder) => (holder.closest(".wide") ? 670 : 325), HEIGHT_PRINTED);
   });
   window.addEventListener("afterprint", () => {
     printing = false;
     root.classList.remove("print");
-    drawAll(onScreen);
+    drawAll(onScreen, HEIGHT);
   });
 })();

@@ -44,8 +44,8 @@ pub(crate) struct Section {
 /// A part of a section.
 #[derive(Clone, Debug)]
 pub(crate) enum Block {
-    /// Beside another if there is room.
-    Chart(Chart),
+    /// Beside another if there is room; made by [`Block::chart`].
+    Chart(Box<Chart>),
     /// Over the whole width, or beside another if it has few columns.
     Table(FigureTable),
     /// Text that is shown on request.
@@ -58,6 +58,13 @@ pub(crate) struct FigureTable {
     pub(crate) title: String,
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Block {
+    /// A chart, with long times in seconds.
+    pub(crate) fn chart(chart: Chart) -> Self {
+        Self::Chart(Box::new(chart.in_readable_units()))
+    }
 }
 
 impl FigureTable {
@@ -119,7 +126,7 @@ impl Section {
         writeln!(out, "<h2>{}</h2>\n<div class=\"grid\">", escape(&self.title))?;
         for block in &self.blocks {
             match block {
-                Block::Chart(chart) => chart.clone().in_readable_units().write(out)?,
+                Block::Chart(chart) => chart.write(out)?,
                 Block::Table(table) => table.write(out)?,
                 Block::Listing { title, text } => writeln!(
                     out,
@@ -225,7 +232,7 @@ mod tests {
             notices: vec!["mind <this>".to_owned()],
             sections: vec![Section {
                 title: "One".to_owned(),
-                blocks: vec![Block::Chart(Chart::default()), Block::Table(table), listing],
+                blocks: vec![Block::chart(Chart::default()), Block::Table(table), listing],
             }],
             ..Page::default()
         };

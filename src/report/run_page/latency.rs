@@ -116,13 +116,13 @@ impl Latencies {
             let distribution = samples.distribution();
             let note = format!("{what}; {} samples", count(summary.count));
             let marks = marks(&summary, limit_ms);
-            blocks.push(Block::Chart(Chart {
+            blocks.push(Block::chart(Chart {
                 title: format!("{name}: cumulative"),
                 note,
                 marks: marks.clone(),
                 ..curves(name, &[(name, &distribution)], POINTS_MAX)
             }));
-            blocks.push(Block::Chart(Chart { marks, ..bars(name, &distribution) }));
+            blocks.push(Block::chart(Chart { marks, ..bars(name, &distribution) }));
         }
         if classes.len() > 1 && self.classes.len() > 1 {
             blocks.extend(self.by_class(classes));
@@ -151,7 +151,7 @@ impl Latencies {
             let chart = curves(name, &named, CLASS_POINTS_MAX);
             if !chart.series.is_empty() {
                 let title = format!("{name} by class");
-                blocks.push(Block::Chart(Chart { title, marks, ..chart }));
+                blocks.push(Block::chart(Chart { title, marks, ..chart }));
             }
         }
         blocks
@@ -193,16 +193,16 @@ fn rounded(ms: f64) -> String {
 
 /// The part of the samples at or below each value: one curve a distribution that has any.
 pub(crate) fn curves(what: &str, of: &[(&str, &Distribution)], points_max: usize) -> Chart {
-    let least = of.iter().filter_map(|(_, distribution)| distribution.positive_min_ms());
-    let least = least.fold(f64::INFINITY, f64::min);
-    let log = least.is_finite() && of.iter().any(|(_, distribution)| distribution.is_wide());
+    let floor = of.iter().filter_map(|(_, distribution)| distribution.positive_min_ms());
+    let floor = floor.fold(f64::INFINITY, f64::min);
+    let log = floor.is_finite() && of.iter().any(|(_, distribution)| distribution.is_wide());
     let mut series = Vec::new();
     for (colour, (name, distribution)) in (1..).zip(of) {
         let points = distribution.cumulative(points_max);
         let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
         // A curve rises from 0, and goes on for a bit at 1.
         let span = (last.0 - first.0).max(first.0 * 0.02).max(1e-3);
-        let place = |ms: f64| if log { ms.max(least / 2.0) } else { ms };
+        let place = |ms: f64| if log { ms.max(floor / 2.0) } else { ms };
         let before = if log { place(first.0) / 1.02 } else { (first.0 - span * 0.02).max(0.0) };
         let after = if log { last.0 * 1.02 } else { last.0 + span * 0.02 };
         let mut x = Vec::with_capacity(points.len() + 2);

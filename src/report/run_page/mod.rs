@@ -120,7 +120,7 @@ impl Sink for HtmlSink {
         let mut latency = vec![terminal(table::latency(&report.run))];
         latency.extend(this.latencies.blocks(&classes));
         let mut sections = vec![section("Latency", latency)];
-        sections.push(section("Over time", timeline::blocks(this.series.finish(ROWS_MAX))));
+        sections.push(section("Over time", timeline::blocks(&this.series.finish(ROWS_MAX))));
         sections.extend(this.requests.sections(&classes, terminal(table::breakdown(&report.run))));
         sections.push(section("Passes", this.passes.blocks(report)));
         sections.push(section("Engines and classes", groups(report)));

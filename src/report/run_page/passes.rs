@@ -34,7 +34,7 @@ impl PassCloud {
         if !points.is_empty() {
             let chart = scatter(&points, &["prefill only", "decode only", "mixed"]);
             let label = "tokens of the pass";
-            blocks.push(Block::Chart(Chart {
+            blocks.push(Block::chart(Chart {
                 title: "What passes take".to_owned(),
                 note:
                     "a point stands for passes of nearly the same size and time; the extremes of \

@@ -56,7 +56,7 @@ impl Requests {
             return Vec::new();
         }
         let mut why = explained(self.breakdowns);
-        why.insert(1, Block::Chart(by_arrival(self.by_arrival, classes)));
+        why.insert(1, Block::chart(by_arrival(self.by_arrival, classes)));
         why.push(mean);
         let slowest = vec![
             Block::Table(slowest("The slowest by TTFT", &self.by_ttft, classes)),
@@ -100,7 +100,7 @@ fn explained(breakdowns: Breakdowns) -> Vec<Block> {
         header: header.map(str::to_owned).collect(),
         rows: explained.iter().map(row).collect(),
     };
-    vec![Block::Chart(chart), Block::Table(table)]
+    vec![Block::chart(chart), Block::Table(table)]
 }
 
 fn by_arrival(cloud: Cloud, classes: &[String]) -> Chart {

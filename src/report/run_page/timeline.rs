@@ -13,7 +13,7 @@ const FEW_ROWS: usize = 96;
 const SYNC: Option<&str> = Some("time");
 
 /// The charts of all engines; if there are several, those of each too. What never happens has none.
-pub(super) fn blocks(rows: Rows) -> Vec<Block> {
+pub(super) fn blocks(rows: &Rows) -> Vec<Block> {
     let total = &rows.total;
     let Some(step_s) = total.first().map(|row| row.width_s).filter(|&width| width > 0.0) else {
         return Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn blocks(rows: Rows) -> Vec<Block> {
             ),
         ]);
     }
-    charts.into_iter().filter(|chart| !chart.is_flat()).map(Block::Chart).collect()
+    charts.into_iter().filter(|chart| !chart.is_flat()).map(Block::chart).collect()
 }
 
 fn kv_percent(row: &Row) -> Reached {
