@@ -306,6 +306,10 @@ pub(super) struct CompareArgs {
     /// be repeated.
     #[arg(long, value_name = "FIGURE=LIMIT")]
     pub(super) fail_above: Vec<String>,
+    /// Write a page with the distributions over each other. `-` is standard output; the tables then go to standard
+    /// error.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// How the comparison is printed.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(super) format: ReportFormat,

@@ -37,11 +37,9 @@ fn rows(config: &TraceConfig) -> Option<u64> {
 
 /// The size of a file of lines over the mean length of its first ones.
 fn rows_of_file(path: &Path) -> Option<u64> {
+    // A pipe is left alone: opened and closed, it has lost its writer.
+    let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let mut file = File::open(path).ok()?;
-    let found = file.metadata().ok()?;
-    if !found.is_file() {
-        return None;
-    }
     let mut sample = Vec::new();
     file.by_ref().take(SAMPLE_BYTES).read_to_end(&mut sample).ok()?;
     let text =

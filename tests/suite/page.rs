@@ -110,6 +110,28 @@ fn a_browser_draws_the_page_of_a_trace() {
 }
 
 #[test]
+fn a_browser_draws_distributions_over_each_other() {
+    let folder = Folder::new();
+    let runs = ["a", "b"].map(|name| folder.text(name));
+    for (out, seats) in runs.iter().zip([64, 4]) {
+        let set = format!("engine.vllm.max_num_seqs={seats}");
+        let limit = ["--limit", "200", "--quiet"];
+        let ran =
+            servesim([&["replay", &trace(), "--out", out, "--set", &set], &limit[..]].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    let rows = folder.text("rows.csv");
+    let ran = servesim(["replay", &trace(), "--limit", "200", "--quiet", "--requests", &rows]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // Of five latencies curves and errors; the emission gap is that of tokens. Rows know no gaps.
+    check(&["compare", &runs[0], &runs[1], &rows], 10);
+    let ran = servesim(["compare", &runs[0], &rows, "--html", &rows]);
+    let expected =
+        "servesim: --html ROWS: that is the place of an input, expected one of its own\n";
+    assert_eq!((ran.code, ran.stderr), (Some(2), expected.replace("ROWS", &rows)));
+}
+
+#[test]
 fn equal_runs_give_equal_pages_and_one_goes_to_standard_output_alone() {
     let folder = Folder::new();
     let run = |html: &str| servesim(["replay", &trace(), "--limit", "50", "--html", html]);

@@ -3,6 +3,7 @@
 mod align;
 mod distance;
 pub(crate) mod limit;
+mod page;
 mod show;
 mod speculation;
 #[cfg(test)]

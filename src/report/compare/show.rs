@@ -67,7 +67,7 @@ impl Comparison {
         writer.flush()
     }
 
-    fn pieces(&self) -> Vec<Vec<Piece>> {
+    pub(super) fn pieces(&self) -> Vec<Vec<Piece>> {
         let mut head: Vec<Piece> = Vec::new();
         for (at, file) in self.files.iter().enumerate() {
             head.push(Piece::Line(format!("{}: {} | {}", letter(at), file.name, file.title)));
@@ -144,7 +144,7 @@ impl Comparison {
     }
 
     /// Whether it is of emissions and says the same as that of tokens: without speculation each token is one.
-    fn repeats_itl(&self, row: &Figure) -> bool {
+    pub(super) fn repeats_itl(&self, row: &Figure) -> bool {
         let is_itl =
             |other: &&Figure| (other.quantity, other.statistic) == (Quantity::Itl, row.statistic);
         row.quantity == Quantity::EmissionGap
