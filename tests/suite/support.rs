@@ -228,7 +228,7 @@ fn run(scenario: &Scenario, settings: &[&str], stepwise: bool) -> Run {
     let folder = Folder::new();
     let rows = folder.path("rows.jsonl");
     let extras = Extras { requests: Some(rows.clone()), stepwise, ..Extras::default() };
-    let report = servesim::simulate(&scenario, &extras, &mut ()).unwrap().report;
+    let report = servesim::simulate(&scenario, &extras, &mut ()).unwrap().put().unwrap();
     let mut json = Vec::new();
     report.write_json(&mut json).unwrap();
     Run { report: serde_json::from_slice(&json).unwrap(), rows: rows_of(&rows) }
