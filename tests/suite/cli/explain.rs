@@ -55,7 +55,7 @@ fn what_cannot_be_explained_is_refused() {
         (["--quantile", "1"], 2, "--quantile 1: expected a number above 0 and below 1"),
         (["--quantile", "NaN"], 2, "--quantile NaN: expected a number above 0 and below 1"),
         (["--request", "12"], 2, "--request 12: expected a request of the run, from 0 to 11"),
-        (["--set", "workload.trace.limit=0"], 1, "no request of the run has a TTFT"),
+        (["--set", "metrics.warmup.requests=12"], 1, "no request of the run has a TTFT"),
     ] {
         let ran = servesim(["explain", &scenario, "--no-what-if", args[0], args[1]]);
         assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
