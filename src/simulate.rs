@@ -25,6 +25,7 @@ use crate::report::export::{Deployed, Export, ExportSink};
 use crate::report::openmetrics::OpenMetricsSink;
 use crate::report::perfetto::PerfettoSink;
 use crate::report::run_page::HtmlSink;
+use crate::report::series_rows::SeriesSink;
 use crate::report::sink::{JsonSink, Lent, Sink, Wants};
 use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
@@ -66,6 +67,8 @@ pub struct Extras {
     pub requests: Option<PathBuf>,
     /// Where one row per pass goes, in the same formats.
     pub passes: Option<PathBuf>,
+    /// Where the run over time goes, in the same formats.
+    pub series: Option<PathBuf>,
     /// Where the end of the run goes as `OpenMetrics` text.
     pub openmetrics: Option<PathBuf>,
     /// Where the evidence of the prices goes, as JSON, with the coordinates that lie worst outside of what was
@@ -189,6 +192,9 @@ fn sinks(scenario: &Scenario, extras: &Extras) -> Result<Vec<Box<dyn Sink>>, Out
     }
     if let Some(path) = &extras.passes {
         sinks.push(Box::new(PassRows::create(path)?));
+    }
+    if let Some(path) = &extras.series {
+        sinks.push(Box::new(SeriesSink::create(path)?));
     }
     if let Some(path) = &extras.openmetrics {
         sinks.push(Box::new(OpenMetricsSink(ResultFile::create(path, false)?)));

@@ -242,6 +242,9 @@ pub(super) struct CommonArgs {
     /// Write one row per pass, in the same formats.
     #[arg(long, value_name = "FILE")]
     pub(super) passes: Option<PathBuf>,
+    /// Write the run over time, one row per interval and engine, in the same formats.
+    #[arg(long, value_name = "FILE")]
+    pub(super) series: Option<PathBuf>,
     /// Write the end of the run as `OpenMetrics` text.
     #[arg(long, value_name = "FILE")]
     pub(super) openmetrics: Option<PathBuf>,

@@ -14,6 +14,7 @@ pub(crate) mod results;
 pub(crate) mod run_page;
 #[cfg(test)]
 mod sample;
+pub(crate) mod series_rows;
 pub(crate) mod sink;
 pub(crate) mod table;
 pub(crate) mod trace_page;

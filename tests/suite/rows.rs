@@ -55,6 +55,33 @@ fn every_pass_has_a_row() {
     assert!(starts.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
+/// Whatever the intervals, they hold all of the run: its requests, tokens and passes.
+#[test]
+fn the_run_over_time_adds_up_to_the_run() {
+    let folder = replayed(&["--series", "{}/series.jsonl", "--set", "cluster.engines=2"]);
+    let report = report(&folder);
+    let text = folder.read("series.jsonl");
+    let rows: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |of_all: bool, column: &str| -> u64 {
+        let rows = rows.iter().filter(|row| row["engine"].is_null() == of_all);
+        rows.map(|row| row[column].as_u64().unwrap()).sum()
+    };
+    for (column, expected) in [
+        ("arrivals", &report["requests"]["input"]),
+        ("completions", &report["requests"]["completed"]),
+        ("output_tokens", &report["tokens"]["output"]),
+        ("decode_passes", &report["passes"]["decode_only"]["count"]),
+        ("mixed_passes", &report["passes"]["mixed"]["count"]),
+    ] {
+        assert_eq!(
+            (sum(true, column), sum(false, column)),
+            (expected.as_u64().unwrap(), sum(true, column)),
+            "{column}"
+        );
+    }
+}
+
 #[test]
 fn the_end_of_a_run_is_there_for_tools_that_scrape() {
     let folder = replayed(&["--openmetrics", "{}/end.txt"]);

@@ -99,7 +99,12 @@ impl Latencies {
                 &mut all.tpot,
                 limits.tpot_ms,
             ),
-            ("ITL", "gap between visible tokens, a sample per token", &mut self.itl, None),
+            (
+                "ITL",
+                "gap between visible tokens, a sample per token",
+                &mut self.itl,
+                limits.itl_ms_p99,
+            ),
             ("E2E", "arrival to last token", &mut all.e2e, limits.e2e_ms),
             ("Queue time", "arrival to first pass", &mut all.queue, None),
         ];
