@@ -91,8 +91,9 @@
       range: (u, min, max) => {
         if (axis.categories) return [-0.5, axis.categories.length - 0.5];
         if (min == null || !(max >= min)) return [0, 1];
-        const low = isX ? min : (axis.min ?? 0);
-        const high = isX ? max : (axis.max ?? max * 1.06);
+        // From 0, on either side of it as far as the numbers go.
+        const low = isX ? min : (axis.min ?? Math.min(0, min * 1.06));
+        const high = isX ? max : (axis.max ?? Math.max(0, max * 1.06));
         return high > low ? [low, high] : [low, low + (Math.abs(low) || 1)];
       },
     };

@@ -30,21 +30,24 @@ impl Comparison {
         let distributions = latencies.iter().filter_map(|&q| overlaid(q, results));
         let errors = latencies.iter().filter_map(|&q| self.errors(q));
         let mut tables = Vec::new();
-        let mut notices = Vec::new();
+        let mut remarks = Vec::new();
         for piece in self.pieces().into_iter().flatten() {
             match piece {
                 Piece::Table(table) => tables.push(Block::Table(FigureTable::of(&table))),
-                Piece::Line(text) | Piece::Warning(text) => notices.push(text),
+                Piece::Line(text) | Piece::Warning(text) => remarks.push(vec![text]),
                 Piece::Title(_) | Piece::Picture(_) => {}
             }
         }
+        let remarks =
+            FigureTable { title: "What is compared".to_owned(), header: Vec::new(), rows: remarks };
         let page = Page {
             title: format!("{}: comparison", names.join(", ")),
             heading: names.join(" against "),
             about: "The first is what the others are measured by.".to_owned(),
             headline: Vec::new(),
-            notices,
+            notices: Vec::new(),
             sections: vec![
+                section("Files", vec![Block::Table(remarks)]),
                 section("Distributions", distributions.map(Block::chart).collect()),
                 section("Errors by percentile", errors.map(Block::chart).collect()),
                 section("Figures", tables),
@@ -76,7 +79,7 @@ impl Comparison {
         }
         let series = (1..self.files.len()).map(|at| Series {
             name: letter(at),
-            form: Form::Points,
+            form: Form::Line,
             colour: at % COLOURS + 1,
             y: percents.iter().map(|&percent| of(at, percent)).collect(),
             ..Series::default()
