@@ -24,6 +24,8 @@
 //!
 //! The reading order of the code is in docs/architecture.md.
 
+#[cfg(feature = "cli")]
+mod accuracy;
 mod base;
 #[cfg(feature = "cli")]
 pub mod cli;

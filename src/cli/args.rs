@@ -32,7 +32,9 @@ pub(super) enum Command {
     Conform(ConformArgs),
     /// List known models and accelerators, describe one, or derive the KV memory of a deployment.
     Presets(PresetsArgs),
-    /// Learn from observed passes by how much prices are off, for `pricing.corrections`.
+    /// Replay measured deployments and show how far the simulation is off.
+    Accuracy(AccuracyArgs),
+    /// Learn from measurements: fields of a scenario from served requests, corrections from observed passes.
     Calibrate(CalibrateArgs),
     /// Look into a trace, check it, or write it in another format.
     #[command(subcommand)]
@@ -392,12 +394,49 @@ pub(super) struct ConformArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(super) struct AccuracyArgs {
+    /// Cases: their files, their folders, or folders of such folders.
+    #[arg(required = true, value_name = "CASES")]
+    pub(super) cases: Vec<PathBuf>,
+    /// The folder that holds the measurements of the cases; absent: each case's own.
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// Fit nothing: score the scenarios as they are.
+    #[arg(long)]
+    pub(super) no_fit: bool,
+    /// Fail if a part that is not fitted is off by more than this, for example `ttft_p90=10%`; may be repeated.
+    #[arg(long, value_name = "FIGURE=PERCENT")]
+    pub(super) max_error: Vec<String>,
+    /// How the scores are printed.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(super) format: ReportFormat,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
-    /// Observed passes, as CSV or JSON lines: kind, tokens or requests, `observed_ms`, `predicted_ms`.
+    /// A case (YAML, or its folder), whose parameters are fitted to served requests; or observed passes, as CSV or JSON
+    /// lines: kind, tokens or requests, `observed_ms`, `predicted_ms`.
+    #[arg(value_name = "CASE|PASSES")]
     pub(super) observations: PathBuf,
-    /// Where the corrections go, as JSON; `-` is standard output.
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    pub(super) out: PathBuf,
+    /// Where the scenario with the fitted values goes, or the corrections, as JSON; `-` is standard output, which is
+    /// the default for corrections.
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+    /// The folder that holds the measurements of the case; absent: its own.
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// Fail if a part that is not fitted is off by more than this, for example `ttft_p90=10%`; may be repeated.
+    #[arg(long, value_name = "FIGURE=PERCENT")]
+    pub(super) max_error: Vec<String>,
+    /// How the scores of a case are printed.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(super) format: ReportFormat,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
     /// Observations that make a factor of their own.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(super) observations_min: u64,

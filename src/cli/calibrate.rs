@@ -1,8 +1,10 @@
 //! `servesim calibrate`.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::Outcome;
+use super::accuracy;
 use super::args::CalibrateArgs;
 use super::error::CliError;
 use crate::base::output::ResultFile;
@@ -11,6 +13,9 @@ use crate::timing::error::ProfileError;
 
 /// Learns corrections from observed passes and writes them.
 pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
+    if accuracy::is_case(&args.observations) {
+        return accuracy::calibrate(args);
+    }
     let options = CorrectionOptions {
         observations_min: args.observations_min,
         factor_min: args.factor_min,
@@ -24,7 +29,8 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
     }
     let corrections = Corrections::learn(observations.into_iter(), options)
         .map_err(|cause| CliError::Config { path: args.observations.clone(), cause })?;
-    let file = ResultFile::create(&args.out, false)?;
+    let out = args.out.as_deref().unwrap_or(Path::new("-"));
+    let file = ResultFile::create(out, false)?;
     file.put(|out| out.write_all(corrections.save().as_bytes()))?;
     if !corrections.has_factors() {
         writeln!(

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::accuracy::AccuracyError;
 use crate::base::config::ConfigError;
 use crate::base::output::OutputError;
 use crate::conform::ConformError;
@@ -37,6 +38,8 @@ pub(super) enum CliError {
     #[error(transparent)]
     Explain(ExplainError),
     #[error(transparent)]
+    Accuracy(AccuracyError),
+    #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
     Preset(#[from] ConfigError),
@@ -62,6 +65,10 @@ impl CliError {
             | Self::Output(OutputError::Write { .. })
             | Self::Convert(WriteError::Output(OutputError::Write { .. }))
             | Self::Explain(ExplainError::NoLatency(..) | ExplainError::NoSamples(..))
+            | Self::Accuracy(
+                AccuracyError::NothingFinished { .. }
+                | AccuracyError::Run { source: RunError::Engine(_), .. },
+            )
             | Self::Stdout(_) => 1,
             _ => 2,
         }

@@ -4,6 +4,7 @@
 //! when done, 1 when a run could not finish or a check failed, 2 for bad input; it is decided here
 //! and nowhere else.
 
+mod accuracy;
 mod args;
 mod calibrate;
 mod compare;
@@ -62,6 +63,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Compare(args) => compare::compare(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Presets(args) => presets::presets(&args),
+        Command::Accuracy(args) => accuracy::accuracy(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Trace(command) => trace::trace(&command),
         Command::Schema => {

@@ -308,6 +308,14 @@ impl Summary {
     }
 }
 
+/// A percentile of sorted values, by the share below it: linear between ranks, as numpy has it by default. 0 of none.
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let position = share.clamp(0.0, 1.0) * last as f64;
+    let (low, high) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    (high - low).mul_add(position.fract(), low)
+}
+
 /// The percentiles [`PER_MILLE`] of sorted weighted values.
 fn percentiles_ms(pairs: &[Pair]) -> [Option<f64>; PER_MILLE.len()] {
     PER_MILLE.map(quantiles_ms(pairs, 1000))

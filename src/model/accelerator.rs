@@ -24,6 +24,9 @@ pub(crate) struct Accelerator {
     /// Devices that such links connect.
     #[serde(default = "eight")]
     pub(crate) devices_per_node: u32,
+    /// Streaming multiprocessors, or compute units.
+    #[serde(default)]
+    pub(crate) multiprocessors: Option<u32>,
 }
 
 const fn eight() -> u32 {
@@ -86,6 +89,13 @@ impl Accelerator {
         }
         if self.devices_per_node == 0 {
             return Err(ConfigError::new("devices_per_node", 0, "an integer of at least 1"));
+        }
+        if self.multiprocessors == Some(0) {
+            return Err(ConfigError::new(
+                "multiprocessors",
+                0,
+                "an integer of at least 1, or none",
+            ));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What a person or a program reads of a run: the report, as JSON and as a table.
 
+pub(crate) mod accuracy;
 mod bars;
 pub(crate) mod compare;
 pub(crate) mod explain;

@@ -229,6 +229,9 @@ impl Scenario {
                 if trace.path.as_os_str() != "-" {
                     trace.path = absolute(directory, &trace.path);
                 }
+                if let Some(prompts) = &mut trace.prompts {
+                    *prompts = absolute(directory, prompts);
+                }
             }
             WorkloadConfig::Synthetic(synthetic) => {
                 synthetic.resolve(directory).map_err(|e| e.within("workload.synthetic"))?;

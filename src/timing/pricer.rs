@@ -47,6 +47,30 @@ impl HostTime {
     }
 }
 
+/// What a pass costs beyond the provider's answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Overhead {
+    /// Every pass.
+    pub(crate) pass_ms: f64,
+    /// One with prefill work, beside that.
+    pub(crate) prefill_ms: f64,
+    /// Each request of a pass.
+    pub(crate) request_ms: f64,
+}
+
+impl Overhead {
+    /// That of the prefill work and that of the decode work of a pass; the pass itself is the prefill's, where there
+    /// is any.
+    fn parts_ms(&self, prefill: &PrefillWork, decode: &DecodeWork) -> (f64, f64) {
+        let of = |requests: u32| self.request_ms * f64::from(requests);
+        if prefill.new_tokens == 0 {
+            (0.0, self.pass_ms + of(decode.requests))
+        } else {
+            (self.pass_ms + self.prefill_ms + of(prefill.requests), of(decode.requests))
+        }
+    }
+}
+
 /// How the answers of a provider become the price of a pass.
 #[derive(Clone, Default)]
 pub(crate) struct Pricing {
@@ -61,6 +85,8 @@ pub(crate) struct Pricing {
     pub(crate) draft: Option<Arc<dyn TimingProvider>>,
     /// Factors on the provider's answers, drafting excepted; the evidence is of the answers themselves.
     pub(crate) corrections: Option<Arc<Corrections>>,
+    /// Added to the provider's corrected answers.
+    pub(crate) overhead: Overhead,
 }
 
 /// Prices the passes of one engine.
@@ -149,6 +175,8 @@ impl PassPricer {
                 (parts.prefill_ms, parts.decode_ms, self.draft_ms(decode)?)
             }
         };
+        let (prefill_more_ms, decode_more_ms) = self.overhead_ms(prefill, decode);
+        let (prefill_ms, decode_ms) = (prefill_ms + prefill_more_ms, decode_ms + decode_more_ms);
         let device_ms = prefill_ms + decode_ms + draft_ms;
         // The one place where time is rounded.
         let ms = self.host.apply(device_ms);
@@ -181,8 +209,9 @@ impl PassPricer {
         let work = self.padded(decode);
         let ms = self.provider.decode(&work, &mut Evidence::default())?;
         let ms = checked(ms, &PrefillWork::default(), &work)?;
-        let device_ms =
-            ms * self.factor(PassKind::Decode, decode.requests.into()) + self.last.draft_ms;
+        let (_, more_ms) = self.pricing.overhead.parts_ms(&PrefillWork::default(), decode);
+        let factor = self.factor(PassKind::Decode, decode.requests.into());
+        let device_ms = ms * factor + more_ms + self.last.draft_ms;
         Ok(PassPrice { decode_only_ms: Some(self.host.apply(device_ms)), ..self.last })
     }
 
@@ -216,6 +245,15 @@ impl PassPricer {
         let asked = |evidence: &mut Evidence| provider.decode(&work, evidence);
         let ms = self.evidence.noting_as(Part::Draft, asked)?;
         Ok(draft_ms + checked(ms, &PrefillWork::default(), &work)?)
+    }
+
+    /// What the pass costs beyond the answers, for its prefill and for its decode work.
+    fn overhead_ms(&mut self, prefill: &PrefillWork, decode: &DecodeWork) -> (f64, f64) {
+        let (prefill_ms, decode_ms) = self.pricing.overhead.parts_ms(prefill, decode);
+        if prefill_ms + decode_ms > 0.0 {
+            self.evidence.note(Part::Overhead, Origin::Analytic, prefill_ms + decode_ms);
+        }
+        (prefill_ms, decode_ms)
     }
 
     fn prefill_ms(&mut self, work: &PrefillWork) -> Result<f64, TimingError> {

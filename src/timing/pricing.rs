@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::TimingProvider;
 use super::corrections::Corrections;
 use super::error::{LONGEST_PASS_MS, ProfileError};
-use super::pricer::{MixedRule, Pricing};
+use super::pricer::{MixedRule, Overhead, Pricing};
 use super::table::Table;
 use super::table::config::TableConfig;
 use crate::base::config::ConfigError;
@@ -33,6 +33,12 @@ pub(crate) struct PricingConfig {
     pub(crate) cudagraph_capture_sizes: Option<Vec<u32>>,
     /// A file of corrections: factors on the provider's answers by kind of pass.
     pub(crate) corrections: Option<PathBuf>,
+    /// Added to every pass, in ms: what the provider knows nothing of.
+    pub(crate) pass_overhead_ms: f64,
+    /// Added to every pass with prefill work, in ms: what it costs that no CUDA graph replays it.
+    pub(crate) prefill_overhead_ms: f64,
+    /// Added to every pass for each request in it, in ms: sampling, and what the host does by request.
+    pub(crate) request_overhead_ms: f64,
 }
 
 impl PricingConfig {
@@ -47,9 +53,16 @@ impl PricingConfig {
         directory: &Path,
     ) -> Result<Self, ConfigError> {
         let mut resolved = self.clone();
-        if !(0.0..=LONGEST_PASS_MS).contains(&self.draft_ms) {
-            let accepted = "a number from 0 to 86400000 (a day)";
-            return Err(ConfigError::new("draft_ms", self.draft_ms, accepted));
+        for (field, ms) in [
+            ("draft_ms", self.draft_ms),
+            ("pass_overhead_ms", self.pass_overhead_ms),
+            ("prefill_overhead_ms", self.prefill_overhead_ms),
+            ("request_overhead_ms", self.request_overhead_ms),
+        ] {
+            if !(0.0..=LONGEST_PASS_MS).contains(&ms) {
+                let accepted = "a number from 0 to 86400000 (a day)";
+                return Err(ConfigError::new(field, ms, accepted));
+            }
         }
         if let Some(sizes) = &self.cudagraph_capture_sizes {
             let ascends = sizes.windows(2).all(|pair| pair[0] < pair[1]);
@@ -84,6 +97,11 @@ impl PricingConfig {
             draft_ms: self.draft_ms,
             draft: draft.transpose()?,
             corrections: corrections.map(Arc::new),
+            overhead: Overhead {
+                pass_ms: self.pass_overhead_ms,
+                prefill_ms: self.prefill_overhead_ms,
+                request_ms: self.request_overhead_ms,
+            },
         })
     }
 }

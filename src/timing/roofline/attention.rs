@@ -22,6 +22,35 @@ pub(super) struct Attention {
     decode_query_ms: f64,
     /// Tokens to which a new token attends in time only.
     extra: f64,
+    blocks: Option<Blocks>,
+}
+
+/// Thread blocks that read KV, each that of one KV head of one request, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Blocks {
+    /// How many run at the same time, over the KV heads of a device.
+    per_head: f64,
+    /// One of them, for each token.
+    token_ms: f64,
+}
+
+impl Blocks {
+    /// Blocks that a multiprocessor holds at a time: the occupancy of decode kernels with heads of 128.
+    const PER_MULTIPROCESSOR: f64 = 2.0;
+
+    /// Tokens of the busiest block, with `longest` tokens of one request and on average `mean` of `requests`.
+    ///
+    /// As long as there are more blocks than requests, KV is cut into equal pieces of the least length for which
+    /// the pieces of all requests are no more than the blocks. With lengths that are exponentially distributed, a
+    /// request has `1 / (1 - exp(-piece / mean))` pieces on average. With more requests than blocks nothing is
+    /// cut: blocks do several requests each, of which the longest comes last.
+    fn busiest_tokens(&self, requests: f64, mean: f64, longest: f64) -> f64 {
+        let share = requests / self.per_head;
+        if share >= 1.0 {
+            return mean.mul_add(share, longest - mean);
+        }
+        (-mean * libm::log1p(-share)).min(longest)
+    }
 }
 
 /// Attention of layers that see everything, and of those that see a window, as far as there are such.
@@ -65,6 +94,7 @@ impl Attention {
         let flop_ms = layers * heads * rates.attention_flop_ms();
         let query_ms = layers * heads * rates.activation_bytes * rates.kv_byte_ms;
         let kv_bytes = model.kv_width(parallel.tensor_parallel_size) as f64 * model.kv_type.bytes();
+        let multiprocessors = rates.multiprocessors();
         Self {
             window,
             prefill_pair_ms: 2.0 * prefill_width * flop_ms,
@@ -73,6 +103,19 @@ impl Attention {
             prefill_query_ms: prefill_width * query_ms,
             decode_query_ms: decode_width * query_ms,
             extra: rates.config.attention_extra_tokens,
+            blocks: rates.config.kv_block_gb_per_s.zip(multiprocessors).map(
+                |(bandwidth, count)| {
+                    let heads = if model.mla.is_some() {
+                        1.0
+                    } else {
+                        f64::from(model.num_key_value_heads.div_ceil(parallel.tensor_parallel_size))
+                    };
+                    Blocks {
+                        per_head: Blocks::PER_MULTIPROCESSOR * f64::from(count) / heads,
+                        token_ms: layers * kv_bytes / heads / (bandwidth * 1e6),
+                    }
+                },
+            ),
         }
     }
 
@@ -94,6 +137,10 @@ impl Attention {
         let seen = (work.kv_tokens as f64).min(requests * self.window) + queries;
         let pairs = seen * (queries / requests.max(1.0));
         let moved_ms = seen * self.kv_token_ms + queries * self.decode_query_ms;
-        blend(pairs * self.decode_pair_ms, moved_ms)
+        let ms = blend(pairs * self.decode_pair_ms, moved_ms);
+        let Some(blocks) = self.blocks.filter(|_| work.requests > 0) else { return ms };
+        let longest = f64::from(work.longest_kv_tokens).min(self.window);
+        let mean = (seen / requests).min(longest);
+        ms.max(blocks.busiest_tokens(requests, mean, longest) * blocks.token_ms)
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct RooflineConfig {
     /// Share of the memory bandwidth that reading KV reaches; above 0, at most 1. Kernels reach 0.85 to 0.91
     /// with 64 requests of 4,096 tokens on H100, B200 and RTX PRO 6000, and less with less KV.
     pub(crate) attention_memory_efficiency: f64,
+    /// Bandwidth at which one thread block reads KV, in GB of 10^9 bytes per second; above 0, at most 1e9. Decode
+    /// attention then takes at least as long as its busiest block. Absent: KV is always spread over all blocks.
+    pub(crate) kv_block_gb_per_s: Option<f64>,
     /// Tokens to which a new token of prefill attends beyond those it has to, in time: why short prompts
     /// reach less of the peak. From 0 to 1e6.
     pub(crate) attention_extra_tokens: f64,
@@ -56,6 +59,7 @@ impl Default for RooflineConfig {
             memory_efficiency: 0.85,
             attention_compute_efficiency: 0.55,
             attention_memory_efficiency: 0.9,
+            kv_block_gb_per_s: None,
             attention_extra_tokens: 500.0,
             link_efficiency: 0.6,
             link_latency_us: 5.0,
@@ -82,10 +86,15 @@ impl RooflineConfig {
                 return Err(ConfigError::new(path, share, "a number above 0, at most 1"));
             }
         }
-        let bandwidth = self.inter_node_gb_per_s;
-        if !(bandwidth > 0.0 && bandwidth <= 1e9) {
-            let accepted = "a number above 0, at most 1e9";
-            return Err(ConfigError::new("inter_node_gb_per_s", bandwidth, accepted));
+        for (path, bandwidth) in [
+            ("inter_node_gb_per_s", Some(self.inter_node_gb_per_s)),
+            ("kv_block_gb_per_s", self.kv_block_gb_per_s),
+        ] {
+            if let Some(bandwidth) = bandwidth
+                && !(bandwidth > 0.0 && bandwidth <= 1e9)
+            {
+                return Err(ConfigError::new(path, bandwidth, "a number above 0, at most 1e9"));
+            }
         }
         for (path, value) in [
             ("attention_extra_tokens", self.attention_extra_tokens),

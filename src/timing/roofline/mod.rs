@@ -87,6 +87,11 @@ impl Roofline {
         let accelerator =
             deployment.accelerator.ok_or_else(|| missing("accelerator", "an accelerator"))?;
         let parallel = deployment.parallel;
+        if config.kv_block_gb_per_s.is_some() && accelerator.multiprocessors.is_none() {
+            let field = "accelerator.data_sheet.multiprocessors";
+            let accepted = "an integer: `timing.roofline.kv_block_gb_per_s` is of one thread block";
+            return Err(ConfigError::new(field, "absent", accepted).into());
+        }
         let rates = Rates::new(model, accelerator, parallel, config);
         let layers = f64::from(model.num_hidden_layers);
         let vocabulary = f64::from(model.vocab_size) / rates.devices;

@@ -63,6 +63,11 @@ impl<'a> Rates<'a> {
         1e3 / (peak * efficiency)
     }
 
+    /// Multiprocessors of a device, where its data sheet says so.
+    pub(super) fn multiprocessors(&self) -> Option<u32> {
+        self.accelerator.multiprocessors
+    }
+
     /// One operation of attention.
     pub(super) fn attention_flop_ms(&self) -> f64 {
         let peak = self.accelerator.flops_per_s(self.activation_type);

@@ -18,6 +18,7 @@ pub(super) fn ideal() -> RooflineConfig {
         link_efficiency: 1.0,
         link_latency_us: 0.0,
         inter_node_gb_per_s: 50.0,
+        kv_block_gb_per_s: None,
         layer_overhead_us: 0.0,
         pass_overhead_ms: 0.0,
     }
@@ -32,6 +33,7 @@ pub(super) fn h100() -> Accelerator {
         tflops: Peaks { bf16: 989.4, fp8: Some(1978.9), int8: Some(1978.9), fp4: None },
         link_gb_per_s: 450.0,
         devices_per_node: 8,
+        multiprocessors: Some(132),
     }
 }
 
@@ -45,6 +47,7 @@ fn rtx_pro_6000() -> Accelerator {
         tflops: Peaks { bf16: 500.0, fp8: Some(1000.0), int8: Some(1000.0), fp4: Some(2000.0) },
         link_gb_per_s: 64.0,
         devices_per_node: 8,
+        multiprocessors: Some(188),
     }
 }
 

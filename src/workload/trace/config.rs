@@ -30,6 +30,11 @@ pub(crate) struct TraceConfig {
     pub(crate) hash_block_tokens: Option<u32>,
     /// How rows of the format `vllm_timed_trace` name their fields.
     pub(crate) labels: Option<Box<LabelsConfig>>,
+    /// What the chat template adds to prompts of the format `multi_turn`, which counts tokens without it.
+    pub(crate) chat_template: Option<Box<ChatTemplateConfig>>,
+    /// The prompts of the format `llmservingsim`, whose rows say only how long they are: JSON lines with
+    /// `input_tok_ids`; the request `bench-7` has those of the eighth line. Relative to the scenario's file.
+    pub(crate) prompts: Option<PathBuf>,
     /// Divides the time between arrivals: 2 sends the same requests in half the time. Above 0.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub(crate) speedup: f64,
@@ -71,6 +76,8 @@ impl Default for TraceConfig {
             format: TraceFormat::Auto,
             hash_block_tokens: None,
             labels: None,
+            chat_template: None,
+            prompts: None,
             speedup: 1.0,
             limit: None,
             window: None,
@@ -122,10 +129,28 @@ pub(crate) enum TraceFormat {
     RagPulse,
     /// JSON documents with the `requests` of one session each.
     Weka,
+    /// JSON lines with `queued_ts` (s), `input_toks` and `output_toks`: what a vLLM served.
+    #[serde(rename = "llmservingsim")]
+    LlmServingSim,
+    /// JSON lines of OpenTelemetry spans, as vLLM sends them.
+    Otlp,
+    /// CSV with `start_time_ms`, `input_num_tokens` and `output_num_tokens`, as `benchmark_serving_multi_turn.py` writes
+    /// it.
+    MultiTurn,
     /// servesim's own CSV.
     Csv,
     /// servesim's own JSON lines.
     Jsonl,
+}
+
+/// What a chat template adds to a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ChatTemplateConfig {
+    /// Tokens before the first message, the same in all conversations.
+    pub(crate) front_tokens: u32,
+    /// Tokens around each message.
+    pub(crate) message_tokens: u32,
 }
 
 /// The names and the unit of time that `vllm bench serve` takes as `--timed-trace-label-*` and
@@ -258,6 +283,16 @@ impl TraceConfig {
                 let accepted = "none, unless `format` is vllm_timed_trace";
                 return refuse("labels", &"set", accepted);
             }
+        }
+        if self.chat_template.is_some()
+            && !matches!(self.format, TraceFormat::Auto | TraceFormat::MultiTurn)
+        {
+            return refuse("chat_template", &"set", "none, unless `format` is multi_turn");
+        }
+        if self.prompts.is_some()
+            && !matches!(self.format, TraceFormat::Auto | TraceFormat::LlmServingSim)
+        {
+            return refuse("prompts", &"set", "none, unless `format` is llmservingsim");
         }
         self.window.map_or(Ok(()), |window| window.validate().map_err(|e| e.within("window")))
     }

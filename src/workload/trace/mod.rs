@@ -18,8 +18,12 @@ mod error;
 mod folder;
 mod json_rows;
 mod lines;
+mod llmservingsim;
+mod measured;
 mod mooncake;
+mod multi_turn;
 mod order;
+mod otlp;
 pub(crate) mod own;
 #[cfg(test)]
 mod properties;
@@ -46,6 +50,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use error::TraceError;
+pub(crate) use measured::{Measured, measured};
 
 use self::config::{Origin, Ties, TraceConfig, TraceFormat, ns_of_s};
 use self::folder::Opened;
@@ -85,6 +90,8 @@ struct Row {
     class: Option<Box<str>>,
     /// What its drafts came to.
     drafts: Option<Box<RecordedDrafts>>,
+    /// What was measured of it.
+    measured: Option<Measured>,
 }
 
 /// What a row of a session, or of a graph of calls, says of what it follows.
@@ -125,6 +132,7 @@ impl Row {
             turn: None,
             class: None,
             drafts: None,
+            measured: None,
         }
     }
 }
@@ -208,7 +216,7 @@ type OpenReader = fn(Lines, &TraceConfig) -> Result<Box<dyn RowReader>, TraceErr
 
 /// Every format there is, in the order of detection: any JSON object can be a row of Mooncake's, so
 /// that the other formats of JSON stand before it.
-const READERS: [ReaderEntry; 15] = [
+const READERS: [ReaderEntry; 18] = [
     ReaderEntry {
         format: TraceFormat::Weka,
         starts_with: weka::STARTS_WITH,
@@ -238,6 +246,24 @@ const READERS: [ReaderEntry; 15] = [
         starts_with: apex::STARTS_WITH,
         recognises: apex::recognises,
         open: apex::open,
+    },
+    ReaderEntry {
+        format: TraceFormat::LlmServingSim,
+        starts_with: llmservingsim::STARTS_WITH,
+        recognises: llmservingsim::recognises,
+        open: |lines, config| Ok(Box::new(llmservingsim::LlmServingSim::new(lines, config)?)),
+    },
+    ReaderEntry {
+        format: TraceFormat::Otlp,
+        starts_with: otlp::STARTS_WITH,
+        recognises: otlp::recognises,
+        open: |lines, _| Ok(Box::new(otlp::Otlp::new(lines))),
+    },
+    ReaderEntry {
+        format: TraceFormat::MultiTurn,
+        starts_with: multi_turn::STARTS_WITH,
+        recognises: multi_turn::recognises,
+        open: |lines, config| Ok(Box::new(multi_turn::MultiTurn::open(lines, config)?)),
     },
     ReaderEntry {
         format: TraceFormat::Jsonl,

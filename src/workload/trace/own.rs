@@ -24,7 +24,7 @@ use super::json_rows::{JsonRow, JsonRows, as_u32, has_fields};
 use super::lines::{Line, Lines};
 use super::stamp::{MILLISECONDS, NANOSECONDS, Unit};
 use super::table::{Column, TOKENS, Table, cells, optional, required, tie};
-use super::{FormatFacts, IgnoredFields, Row, RowReader, RowTurn, TraceError};
+use super::{FormatFacts, IgnoredFields, Measured, Row, RowReader, RowTurn, TraceError};
 use crate::base::ids::RequestId;
 use crate::workload::request::{Content, Piece, RecordedDrafts, RequestSpec, Segment};
 
@@ -37,7 +37,7 @@ pub(super) const JSON_STARTS_WITH: &str =
     "`{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines)";
 
 /// The columns, and the fields of a JSON object.
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     optional(ARRIVAL_NS),
     optional(ARRIVAL_MS),
     required(PROMPT),
@@ -51,9 +51,11 @@ const COLUMNS: [Column; 13] = [
     tie(DELAY_NS),
     tie(DELAY_MS),
     optional(ACCEPTED),
+    optional(TTFT_MS),
+    optional(E2E_MS),
 ];
-const FIELDS: [&str; 8] =
-    [ARRIVAL_NS, ARRIVAL_MS, PROMPT, OUTPUT, MAX, PRIORITY, CONTENT, ACCEPTED];
+const FIELDS: [&str; 10] =
+    [ARRIVAL_NS, ARRIVAL_MS, PROMPT, OUTPUT, MAX, PRIORITY, CONTENT, ACCEPTED, TTFT_MS, E2E_MS];
 const TIES: [&str; 5] = [SESSION, REQUEST, WAIT_FOR, DELAY_NS, DELAY_MS];
 const ARRIVAL_NS: &str = "arrival_ns";
 const ARRIVAL_MS: &str = "arrival_ms";
@@ -68,6 +70,9 @@ const WAIT_FOR: &str = "wait_for";
 const DELAY_NS: &str = "delay_ns";
 const DELAY_MS: &str = "delay_ms";
 const ACCEPTED: &str = "accepted_drafts";
+/// What was measured of a request.
+const TTFT_MS: &str = "ttft_ms";
+const E2E_MS: &str = "e2e_ms";
 /// The field of the class, unless another one is named.
 const CLASS: &str = "class";
 
@@ -164,6 +169,10 @@ impl RowReader for OwnCsv {
             row.content = content(&record.line, pieces, row.prompt_tokens)?;
         }
         row.class = record.class();
+        let time = |column| {
+            record.parsed_if_any(column, MILLISECONDS.accepted, |c| MILLISECONDS.of_text(c))
+        };
+        row.measured = Measured::new(time(13)?, time(14)?);
         self.before.check(&record.line, number, &mut row)?;
         Ok(Some(row))
     }
@@ -248,6 +257,10 @@ impl RowReader for OwnJson {
             read.content = content(&row.line, pieces, read.prompt_tokens)?;
         }
         read.class = row.class();
+        let time = |field| {
+            row.optional(field, MILLISECONDS.accepted, |value| MILLISECONDS.of_value(value))
+        };
+        read.measured = Measured::new(time(TTFT_MS)?, time(E2E_MS)?);
         self.before.check(&row.line, number, &mut read)?;
         Ok(Some(read))
     }
