@@ -54,6 +54,8 @@ pub(crate) struct Overhead {
     pub(crate) pass_ms: f64,
     /// One with prefill work, beside that.
     pub(crate) prefill_ms: f64,
+    /// The least that one with prefill work takes.
+    pub(crate) prefill_launch_ms: f64,
     /// Each request of a pass.
     pub(crate) request_ms: f64,
 }
@@ -175,7 +177,8 @@ impl PassPricer {
                 (parts.prefill_ms, parts.decode_ms, self.draft_ms(decode)?)
             }
         };
-        let (prefill_more_ms, decode_more_ms) = self.overhead_ms(prefill, decode);
+        let others_ms = prefill_ms + decode_ms + draft_ms;
+        let (prefill_more_ms, decode_more_ms) = self.overhead_ms(prefill, decode, others_ms);
         let (prefill_ms, decode_ms) = (prefill_ms + prefill_more_ms, decode_ms + decode_more_ms);
         let device_ms = prefill_ms + decode_ms + draft_ms;
         // The one place where time is rounded.
@@ -247,9 +250,18 @@ impl PassPricer {
         Ok(draft_ms + checked(ms, &PrefillWork::default(), &work)?)
     }
 
-    /// What the pass costs beyond the answers, for its prefill and for its decode work.
-    fn overhead_ms(&mut self, prefill: &PrefillWork, decode: &DecodeWork) -> (f64, f64) {
-        let (prefill_ms, decode_ms) = self.pricing.overhead.parts_ms(prefill, decode);
+    /// What the pass costs beyond the answers, which come to `others_ms`, for its prefill and for its decode work.
+    fn overhead_ms(
+        &mut self,
+        prefill: &PrefillWork,
+        decode: &DecodeWork,
+        others_ms: f64,
+    ) -> (f64, f64) {
+        let (mut prefill_ms, decode_ms) = self.pricing.overhead.parts_ms(prefill, decode);
+        if prefill.new_tokens > 0 {
+            let launch_ms = self.pricing.overhead.prefill_launch_ms;
+            prefill_ms += (launch_ms - others_ms - prefill_ms - decode_ms).max(0.0);
+        }
         if prefill_ms + decode_ms > 0.0 {
             self.evidence.note(Part::Overhead, Origin::Analytic, prefill_ms + decode_ms);
         }
@@ -439,6 +451,39 @@ mod tests {
         let mut drafts = DecodeWork::default();
         (0..3).for_each(|_| drafts.add(4, 100));
         assert_eq!(pricer.padded(&drafts), drafts);
+    }
+
+    #[test]
+    fn overheads_are_of_the_pass_its_kind_and_its_requests() {
+        let overhead =
+            Overhead { pass_ms: 1.0, prefill_ms: 2.0, prefill_launch_ms: 0.0, request_ms: 0.5 };
+        let corrections = Some(Arc::new(Corrections::constant(2.0, 2.0, 2.0)));
+        let pricing = Pricing { overhead, corrections, ..Pricing::default() };
+        let (prefill, decode) = work();
+        let (no_prefill, no_decode) = (PrefillWork::default(), DecodeWork::default());
+        let mut both = pricer(Some(11.0), HostTime::Added(0.0)).with_pricing(pricing);
+        // 10 * 2 + 1 + 2 + 0.5, 4 * 2 + 1 + 0.5, and 11 * 2 + 1 + 2 + 2 * 0.5; no factor on what is added.
+        assert_eq!(both.price(&prefill, &no_decode), Ok(SimDuration::from_ns(23_500_000)));
+        assert_eq!(both.price(&no_prefill, &decode), Ok(SimDuration::from_ns(9_500_000)));
+        assert_eq!(both.price(&prefill, &decode), Ok(SimDuration::from_ns(26_000_000)));
+        let price = both.last_in_full(&prefill, &decode).unwrap();
+        assert_eq!(price.decode_only_ms, Some(9.5));
+        assert_eq!(both.price(&no_prefill, &no_decode), Ok(SimDuration::ZERO));
+    }
+
+    #[test]
+    fn launching_hides_behind_the_device() {
+        let (prefill, decode) = work();
+        let none = PrefillWork::default();
+        for (launch_ms, expected_ns) in [(5.0, 14_000_000), (30.0, 30_000_000)] {
+            let overhead = Overhead { prefill_launch_ms: launch_ms, ..Overhead::default() };
+            let pricing = Pricing { overhead, ..Pricing::default() };
+            let mut pricer = pricer(None, HostTime::Added(0.0)).with_pricing(pricing);
+            // 10 and 4 ms, one after the other.
+            assert_eq!(pricer.price(&prefill, &decode), Ok(SimDuration::from_ns(expected_ns)));
+            // A graph replays what only decodes.
+            assert_eq!(pricer.price(&none, &decode), Ok(SimDuration::from_ns(4_000_000)));
+        }
     }
 
     #[test]

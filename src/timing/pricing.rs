@@ -35,8 +35,11 @@ pub(crate) struct PricingConfig {
     pub(crate) corrections: Option<PathBuf>,
     /// Added to every pass, in ms: what the provider knows nothing of.
     pub(crate) pass_overhead_ms: f64,
-    /// Added to every pass with prefill work, in ms: what it costs that no CUDA graph replays it.
+    /// Added to every pass with prefill work, in ms.
     pub(crate) prefill_overhead_ms: f64,
+    /// Launching the kernels of a pass with prefill work, in ms, where no CUDA graph replays them. The device works
+    /// meanwhile, so that such a pass takes this at least.
+    pub(crate) prefill_launch_ms: f64,
     /// Added to every pass for each request in it, in ms: sampling, and what the host does by request.
     pub(crate) request_overhead_ms: f64,
 }
@@ -57,6 +60,7 @@ impl PricingConfig {
             ("draft_ms", self.draft_ms),
             ("pass_overhead_ms", self.pass_overhead_ms),
             ("prefill_overhead_ms", self.prefill_overhead_ms),
+            ("prefill_launch_ms", self.prefill_launch_ms),
             ("request_overhead_ms", self.request_overhead_ms),
         ] {
             if !(0.0..=LONGEST_PASS_MS).contains(&ms) {
@@ -100,6 +104,7 @@ impl PricingConfig {
             overhead: Overhead {
                 pass_ms: self.pass_overhead_ms,
                 prefill_ms: self.prefill_overhead_ms,
+                prefill_launch_ms: self.prefill_launch_ms,
                 request_ms: self.request_overhead_ms,
             },
         })

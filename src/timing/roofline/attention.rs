@@ -144,3 +144,24 @@ impl Attention {
         ms.max(blocks.busiest_tokens(requests, mean, longest) * blocks.token_ms)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Blocks;
+
+    #[test]
+    fn the_busiest_block_reads_a_piece_or_the_longest_request() {
+        let blocks = Blocks { per_head: 40.0, token_ms: 1.0 };
+        // 20 of 40: pieces of m ln 2, of which an exponential length of mean m has 1 / (1 - 1/2) = 2.
+        let piece = blocks.busiest_tokens(20.0, 1000.0, 9000.0);
+        assert!((piece - 693.147).abs() < 1e-3, "{piece}");
+        // No piece is longer than the longest request.
+        assert!((blocks.busiest_tokens(20.0, 1000.0, 500.0) - 500.0).abs() < 1e-9);
+        // 80 on 40: two of the mean, and by how much the longest is longer.
+        assert!((blocks.busiest_tokens(80.0, 1000.0, 9000.0) - 10_000.0).abs() < 1e-9);
+        // Where requests just fill the blocks, both say the longest.
+        for requests in [39.999_999, 40.0] {
+            assert!((blocks.busiest_tokens(requests, 1000.0, 9000.0) - 9000.0).abs() < 1e-3);
+        }
+    }
+}
