@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::base::output::{OutputError, ResultFile};
 use crate::base::record::RequestRecord;
+use crate::base::time::SimDuration;
 use crate::kernel::error::RunError;
 use crate::report::Report;
 use crate::report::accuracy::{Parts, Served};
@@ -18,7 +19,7 @@ use crate::scenario::{Scenario, WorkloadConfig};
 use crate::simulate::observe;
 use crate::workload::trace::{Measured, measured};
 
-pub(crate) use case::{Case, CaseError, RunConfig, find_cases};
+pub(crate) use case::{Case, CaseError, Parameter, RunConfig, find_cases};
 pub(crate) use fit::{Fitted, fit};
 
 /// Why there is no score.
@@ -116,8 +117,8 @@ pub(crate) fn replay(case: &Case, run: &RunConfig, values: &[f64]) -> Result<Par
         let served = Served {
             output_tokens: row.output_tokens,
             measured_arrival_ms: (row.stamp_ns - first_ns) as f64 / 1e6,
-            measured_ttft_ms: ttft.map(|ttft| ttft.as_ms()),
-            measured_e2e_ms: e2e.map(|e2e| e2e.as_ms()),
+            measured_ttft_ms: ttft.map(SimDuration::as_ms),
+            measured_e2e_ms: e2e.map(SimDuration::as_ms),
             arrival_ms: simulated.arrival_ms,
             ttft_ms: simulated.ttft_ms,
             e2e_ms: simulated.e2e_ms,

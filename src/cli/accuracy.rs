@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Outcome;
 use super::args::{AccuracyArgs, CalibrateArgs, ReportFormat};
 use super::error::CliError;
-use crate::accuracy::{AccuracyError, Case, CaseError, Fitted, find_cases, fit, replay};
+use crate::accuracy::{AccuracyError, Case, CaseError, Fitted, Parameter, find_cases, fit, replay};
 use crate::base::hint::nearest;
 use crate::base::output::ResultFile;
 use crate::report::accuracy::{Accuracy, CaseScore, FITTED, FittedValue, RunScore, Score};
@@ -46,25 +46,22 @@ pub(super) fn calibrate(args: &CalibrateArgs) -> Result<Outcome, CliError> {
 fn fitted_scenario(case: &Case, fitted: &Fitted) -> Result<String, CliError> {
     let run = &case.config.runs[0];
     let scenario = case.scenario_of(run, &fitted.values)?;
-    let mut text =
-        format!("# {}: fitted to measured requests by `servesim calibrate`.\n", case.config.name);
+    let name = &case.config.name;
+    let mut text = format!("# {name}: fitted to measured requests by `servesim calibrate`.\n");
+    let mut note = |line: String| {
+        text.push_str("# ");
+        text.push_str(&line);
+        text.push('\n');
+    };
     for (parameter, value) in case.config.fit.iter().zip(&fitted.values) {
-        text.push_str(&format!(
-            "# {} = {value}, from {} to {}\n",
-            parameter.field, parameter.from, parameter.to
-        ));
+        let Parameter { field, from, to, .. } = parameter;
+        note(format!("{field} = {value}, from {from} to {to}"));
     }
     for run in case.config.runs.iter().filter(|run| run.fit_share > 0.0) {
-        text.push_str(&format!(
-            "# on the first {} of the requests of `{}`\n",
-            run.fit_share, run.name
-        ));
+        note(format!("on the first {} of the requests of `{}`", run.fit_share, run.name));
     }
-    let [from, to] = fitted.cost;
-    text.push_str(&format!(
-        "# {} replays; cost {from:.6} before, {to:.6} after\n",
-        fitted.evaluations
-    ));
+    let ([from, to], replays) = (fitted.cost, fitted.evaluations);
+    note(format!("{replays} replays; cost {from:.6} before, {to:.6} after"));
     text.push_str(&serde_json::to_string_pretty(&scenario).map_err(io::Error::from)?);
     text.push('\n');
     Ok(text)

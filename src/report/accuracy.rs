@@ -472,30 +472,31 @@ impl Score {
             if statistics.iter().all(|statistic| of(statistic).is_none()) {
                 continue;
             }
-            rows.extend(self.rows(label, &statistics.iter().map(of).collect::<Vec<_>>()));
+            rows.extend(rows_of(label, &statistics.iter().map(of).collect::<Vec<_>>()));
         }
         for (name, label) in
             [("requests_per_s", "requests/s"), ("output_tokens_per_s", "output tokens/s")]
         {
             if let Some(figure) = self.figures.iter().find(|figure| figure.name == name) {
-                rows.extend(self.rows(label, &[Some(figure), None, None, None]));
+                rows.extend(rows_of(label, &[Some(figure), None, None, None]));
             }
         }
         table(&["", "", "mean", "p50", "p90", "p99"], rows)
     }
+}
 
-    fn rows(&self, label: &str, figures: &[Option<&ScoredFigure>]) -> Vec<Vec<String>> {
-        let row = |label: &str, kind: &str, of: &dyn Fn(&ScoredFigure) -> String| {
-            let mut row = vec![label.to_owned(), kind.to_owned()];
-            row.extend(figures.iter().map(|f| f.map_or_else(String::new, of)));
-            row
-        };
-        vec![
-            row(label, "measured", &|f| figure(f.measured)),
-            row("", "simulated", &|f| figure(f.simulated)),
-            row("", "error (%)", &|f| known(f.error_ratio, signed)),
-        ]
-    }
+/// A figure in all statistics: measured, simulated, and by how much it is off.
+fn rows_of(label: &str, figures: &[Option<&ScoredFigure>]) -> Vec<Vec<String>> {
+    let row = |label: &str, kind: &str, of: &dyn Fn(&ScoredFigure) -> String| {
+        let mut row = vec![label.to_owned(), kind.to_owned()];
+        row.extend(figures.iter().map(|f| f.map_or_else(String::new, of)));
+        row
+    };
+    vec![
+        row(label, "measured", &|f| figure(f.measured)),
+        row("", "simulated", &|f| figure(f.simulated)),
+        row("", "error (%)", &|f| known(f.error_ratio, signed)),
+    ]
 }
 
 /// A ratio in percent, with its sign.

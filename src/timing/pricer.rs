@@ -458,7 +458,7 @@ mod tests {
         let overhead =
             Overhead { pass_ms: 1.0, prefill_ms: 2.0, prefill_launch_ms: 0.0, request_ms: 0.5 };
         let corrections = Some(Arc::new(Corrections::constant(2.0, 2.0, 2.0)));
-        let pricing = Pricing { overhead, corrections, ..Pricing::default() };
+        let pricing = Pricing { corrections, overhead, ..Pricing::default() };
         let (prefill, decode) = work();
         let (no_prefill, no_decode) = (PrefillWork::default(), DecodeWork::default());
         let mut both = pricer(Some(11.0), HostTime::Added(0.0)).with_pricing(pricing);

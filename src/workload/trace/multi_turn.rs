@@ -127,7 +127,7 @@ impl RowReader for MultiTurn {
 mod tests {
     use super::super::testing::{ignored, read_with, refused, rows};
     use super::*;
-    use crate::workload::sessions::config::SessionsConfig;
+    use crate::workload::sessions::config::{SessionsConfig, ThinkConfig};
     use crate::workload::trace::TraceFormat::{Auto, MultiTurn as FORMAT};
 
     const TEXT: &str = "start_time_ms,ttft_ms,tpot_ms,latency_ms,input_num_turns,input_num_tokens,\
@@ -160,7 +160,7 @@ mod tests {
         let config = TraceConfig {
             path: "t".into(),
             chat_template: Some(Box::new(template)),
-            sessions: Some(SessionsConfig::Think(Default::default())),
+            sessions: Some(SessionsConfig::Think(ThinkConfig::default())),
             ..TraceConfig::default()
         };
         let rows = read_with(&config, TEXT).unwrap();
