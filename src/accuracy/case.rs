@@ -155,7 +155,8 @@ impl Case {
         config.check().map_err(|cause| CaseError::Field { path: path.clone(), cause })?;
         let scenario = Scenario::load(&own.join(&config.scenario))?;
         let folder = data.unwrap_or(own).join(&config.folder);
-        if !folder.is_dir() {
+        // Nothing is the folder one is in.
+        if !Path::new(".").join(&folder).is_dir() {
             let found = format!("{} (no such folder)", folder.display());
             let accepted = "the folder of the measurements, relative to the case or to --data";
             let cause = ConfigError::new("folder", found, accepted);

@@ -15,6 +15,10 @@ fn every_shipped_scenario_runs_from_any_folder() {
     let mut scenarios = 0;
     for entry in fs::read_dir(repository("scenarios")).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            // Cases of measured deployments, whose requests lie elsewhere.
+            continue;
+        }
         // Relative paths in a scenario count from its own folder.
         let folder = Folder::new();
         let out = folder.text("out");

@@ -91,6 +91,9 @@ fn a_bad_trace_is_refused_with_its_place() {
              or `{\"chat_id\": ...` (Qwen-Bailian JSON lines), \
              or `{\"timestamp\": \"...\", ..., \"hash_ids\": {` (RAGPulse JSON lines), \
              or `{\"StartTimeOffset\": ...` or `StartTimeOffset,ContextTokens,GeneratedTokens` (APEX), \
+             or `{\"request_id\": ..., \"input_toks\": ..., \"queued_ts\": ...` (LLMServingSim's requests that vLLM served), \
+             or `{\"resourceSpans\": ...` (OpenTelemetry spans of vLLM), \
+             or `start_time_ms,...,input_num_tokens,output_num_tokens,...` (benchmark_serving_multi_turn CSV), \
              or `{\"arrival_ns\": ..., \"prompt_tokens\": ...` (servesim JSON lines), \
              or `{` (Mooncake JSON lines), \
              or `arrival_ns,prompt_tokens,output_tokens,...` or `arrival_ms,...` (servesim CSV), \
@@ -318,7 +321,7 @@ fn bad_flags_are_refused_with_what_is_accepted() {
             "--trace-format",
             "tsv",
             "--trace-format tsv: `workload.trace.format`: unknown choice `tsv` (accepted: `auto`, \
-             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `servegen_csv`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `csv`, `jsonl`)".into(),
+             `mooncake`, `mooncake_delta`, `azure`, `burstgpt`, `qwen_bailian`, `splitwise`, `servegen_csv`, `vidur`, `vllm_timed_trace`, `vllm_bench`, `apex`, `ragpulse`, `weka`, `llmservingsim`, `otlp`, `multi_turn`, `csv`, `jsonl`)".into(),
         ),
         (
             "--log",

@@ -82,6 +82,9 @@ impl Sandbox {
             fs::create_dir(&copy).unwrap();
             for entry in fs::read_dir(root().join(name)).unwrap() {
                 let entry = entry.unwrap();
+                if entry.path().is_dir() {
+                    continue;
+                }
                 fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
             }
         }
