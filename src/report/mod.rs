@@ -2,6 +2,7 @@
 
 mod bars;
 pub(crate) mod compare;
+pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod format;
