@@ -301,7 +301,8 @@ impl<'a> Deployed<'a> {
         let output_tokens_per_s = per_s(self.batch.osl);
         Figures {
             ttft_ms: ms(around) + prefill_ms,
-            queue_ms: (generation_ms - prefill_ms - decoding_ms).max(0.0),
+            queue_ms: (generation_ms - prefill_ms - decoding_ms)
+                .max(self.ahead_ms(schedule, groups)),
             tpot_ms,
             generation_ms,
             passes: groups.iter().map(|group| group.passes).sum(),
@@ -311,6 +312,23 @@ impl<'a> Deployed<'a> {
             output_tokens_per_s_per_accelerator: output_tokens_per_s.map(|all| all / accelerators),
             output_tokens_per_s_per_user: tpot_ms.filter(|&ms| ms > 0.0).map(|ms| 1e3 / ms),
         }
+    }
+
+    /// The pass that is planned already when a request takes the place of one that has ended, on average: one with
+    /// prompts, but for the first such pass of a generation. Nothing without asynchronous scheduling, or if nobody else
+    /// runs then.
+    fn ahead_ms(&self, schedule: &Schedule, groups: &[PassGroup]) -> f64 {
+        if !self.facts.asynchronous || self.batch.decoding(schedule.budget) == 0 {
+            return 0.0;
+        }
+        let (mut passes, mut ms) = (0.0, 0.0);
+        for group in groups.iter().filter(|group| group.prefill_requests > 0) {
+            passes += group.passes as f64;
+            ms += group.passes as f64 * group.pass_ms;
+        }
+        let mean_ms = ms / passes;
+        let before = groups.iter().rfind(|group| group.prefill_requests == 0);
+        (ms - mean_ms + before.map_or(mean_ms, |group| group.pass_ms)) / passes
     }
 
     /// What the batch holds when all of it is complete.
@@ -371,6 +389,10 @@ fn load(
     ctx_tokens: u64,
     round_tokens: u32,
 ) -> Result<SteadyLoad, EstimateError> {
+    if u64::from(batch.requests) > PASS_TOKENS_MAX {
+        let accepted = format!("at most {PASS_TOKENS_MAX}: no engine has more tokens in a pass");
+        return Err(EstimateError::flag("--batch", batch.requests, accepted));
+    }
     let budget = batch.budget(ctx_tokens);
     let decodes = u64::from(batch.decoding(budget)) * u64::from(round_tokens);
     let pass_tokens = budget + decodes;

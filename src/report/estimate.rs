@@ -250,13 +250,17 @@ impl Estimate {
 
 impl Point {
     fn pieces(&self, batch: &Batch) -> Vec<Vec<Piece>> {
+        let passes = |number: u64| match number {
+            1 => "1 pass".to_owned(),
+            _ => format!("{} passes", count(number)),
+        };
         let budget = format!(
-            "{} new tokens a prompt, {} of a pass: {} with prompts, {} a prompt; passes of {} tokens",
+            "{} new tokens a prompt, at most {} a pass: {} with prompts, {} for each; the engine's passes have {}",
             count(batch.isl_new.into()),
             count(self.ctx_budget),
-            counted(self.mixed_passes, "pass").replace("passs", "passes"),
-            counted(self.ttft_chunks, "chunk"),
-            count(self.pass_tokens.into()),
+            passes(self.mixed_passes),
+            passes(self.ttft_chunks),
+            counted(self.pass_tokens.into(), "token"),
         );
         let mut groups = vec![
             vec![Piece::Line(budget)],
@@ -406,14 +410,14 @@ fn budgets(points: &[Point]) -> Table {
     };
     let header = [
         "ctx_tokens",
-        "mixed passes",
-        "decode passes",
+        "mixed",
+        "decode",
         "chunks",
         "TTFT (ms)",
         "queue (ms)",
         "TPOT (ms)",
         "requests/s",
-        "output tokens/s",
+        "output/s",
     ];
     table(&header, points.iter().map(row).collect())
 }
@@ -430,6 +434,6 @@ fn checks(points: &[Point]) -> Table {
         row.extend(FIGURES.map(|name| known(difference(name), signed_percent)));
         row
     };
-    let header = ["Difference (%)", "passes", "TTFT", "queue", "TPOT", "output tokens/s"];
+    let header = ["Difference (%)", "passes", "TTFT", "queue", "TPOT", "output/s"];
     table(&header, points.iter().map(row).collect())
 }
