@@ -18,7 +18,7 @@ use crate::report::estimate::{
     Batch, Estimate, Figures, Memory, PassGroup, Point, PriceBasis, RefusedPoint,
 };
 use crate::scenario::{EngineFacts, Scenario, SteadyLoad};
-use crate::simulate::{Progress, engines_of, pricers, timing_of, title};
+use crate::simulate::{Progress, engines_of, pricers, provider_of, title};
 use crate::timing::error::{ProfileError, TimingError};
 use crate::timing::pricer::PassPricer;
 
@@ -251,7 +251,7 @@ impl<'a> Deployed<'a> {
             figures,
             memory,
             timing: PriceBasis {
-                provider: timing_of(&self.scenario).provider_name().to_owned(),
+                provider: provider_of(&self.scenario),
                 evidence: pricer.evidence().to_json(),
             },
             check: check.transpose()?,

@@ -442,7 +442,7 @@ pub(crate) fn pricers(
     Ok(move || PassPricer::new(Arc::clone(&provider), host).with_pricing(pricing.clone()))
 }
 
-pub(crate) fn timing_of(scenario: &Scenario) -> &TimingConfig {
+fn timing_of(scenario: &Scenario) -> &TimingConfig {
     scenario.timing.as_ref().expect("a resolved scenario has every value")
 }
 
@@ -544,15 +544,19 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine], evidence: &Evidence) ->
         _ => "sum of the two parts",
     };
     Timing {
-        provider: match &scenario.pricing.corrections {
-            None => timing_of(scenario).provider_name().to_owned(),
-            Some(path) => {
-                format!("{}, corrected by {}", timing_of(scenario).provider_name(), path.display())
-            }
-        },
+        provider: provider_of(scenario),
         mixed_rule: mixed_rule.to_owned(),
         mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
         evidence: evidence.to_json(),
+    }
+}
+
+/// What prices the passes of a resolved scenario, in words.
+pub(crate) fn provider_of(scenario: &Scenario) -> String {
+    let name = timing_of(scenario).provider_name();
+    match &scenario.pricing.corrections {
+        None => name.to_owned(),
+        Some(path) => format!("{name}, corrected by {}", path.display()),
     }
 }
 
