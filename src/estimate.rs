@@ -14,6 +14,7 @@ use crate::base::config::ConfigError;
 use crate::base::time::SimDuration;
 use crate::kernel::error::RunError;
 use crate::model::memory::{KvMemory, MemoryOptions};
+use crate::report::Title;
 use crate::report::estimate::{
     Batch, Estimate, Figures, Memory, PassGroup, Point, PriceBasis, RefusedPoint,
 };
@@ -202,14 +203,14 @@ impl<'a> Deployed<'a> {
         Ok(deployed)
     }
 
-    fn title(&self) -> crate::report::Title {
+    fn title(&self) -> Title {
         let batch = self.batch;
         let cached = match batch.prefix {
             0 => String::new(),
-            prefix => format!(", {prefix} of them cached"),
+            prefix => format!(" ({prefix} cached)"),
         };
         let workload = format!(
-            "batch {} of {} prompt{cached} and {} output tokens",
+            "batch of {}: {} prompt tokens{cached}, {} output tokens",
             batch.requests, batch.isl, batch.osl
         );
         title(&self.scenario, &self.facts, engines_of(&self.scenario) as usize, workload)

@@ -86,5 +86,5 @@ fn a_scenario_says_what_is_deployed_and_flags_change_it() {
     assert!(json["title"]["engine"].as_str().unwrap().starts_with("SGLang"), "{json}");
     let ran = estimate(&format!("{path} {load} --set engine.vllm.nothing=2"));
     assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("`engine.vllm`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`engine.vllm.nothing`"), "{}", ran.stderr);
 }
