@@ -32,6 +32,8 @@ pub mod cli;
 pub mod conform;
 mod engine;
 #[cfg(feature = "cli")]
+mod estimate;
+#[cfg(feature = "cli")]
 mod explain;
 #[doc(hidden)]
 pub mod fuzzing;

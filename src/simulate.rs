@@ -31,6 +31,7 @@ use crate::report::warning::Warning;
 use crate::report::{Host, Report, Subject, Timing, Title};
 use crate::scenario::{EngineFacts, MetricsConfig, Scenario, WarmupConfig, WorkloadConfig};
 use crate::timing::config::{Deployment, TimingConfig};
+use crate::timing::error::ProfileError;
 use crate::timing::evidence::Evidence;
 use crate::timing::pricer::{HostTime, MixedPasses, MixedRule, PassPricer};
 use crate::workload::limit::Limited;
@@ -338,21 +339,7 @@ impl<'s> Run<'s> {
         source: &mut dyn RequestSource,
     ) -> Result<Self, RunError> {
         let facts = scenario.engine.facts();
-        let deployment = Deployment {
-            model: scenario.model.as_ref().and_then(|model| model.shape.as_ref()),
-            accelerator: scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref()),
-            parallel: scenario.parallel,
-            kv_capacity_tokens: facts.kv_tokens,
-        };
-        let provider = timing_of(scenario).provider(&deployment)?;
-        let pricing = scenario.pricing.pricing()?;
-        let per_pass_ms = scenario.host.per_pass_host_ms;
-        let host = if facts.asynchronous {
-            HostTime::Hidden(per_pass_ms)
-        } else {
-            HostTime::Added(per_pass_ms)
-        };
-        let pricer = || PassPricer::new(Arc::clone(&provider), host).with_pricing(pricing.clone());
+        let pricer = pricers(scenario, &facts)?;
         let acceptance = facts.speculation.as_ref().map(|speculates| {
             let acceptance =
                 scenario.speculation.acceptance(speculates.drafts, speculates.looks_up);
@@ -430,11 +417,36 @@ impl<'s> Run<'s> {
     }
 }
 
+/// What makes the pricers of the engines of a resolved scenario, whose facts are `facts`.
+///
+/// # Errors
+/// The timing provider cannot be made.
+pub(crate) fn pricers(
+    scenario: &Scenario,
+    facts: &EngineFacts,
+) -> Result<impl Fn() -> PassPricer + use<>, ProfileError> {
+    let deployment = Deployment {
+        model: scenario.model.as_ref().and_then(|model| model.shape.as_ref()),
+        accelerator: scenario.accelerator.as_ref().and_then(|a| a.data_sheet.as_ref()),
+        parallel: scenario.parallel,
+        kv_capacity_tokens: facts.kv_tokens,
+    };
+    let provider = timing_of(scenario).provider(&deployment)?;
+    let pricing = scenario.pricing.pricing()?;
+    let per_pass_ms = scenario.host.per_pass_host_ms;
+    let host = if facts.asynchronous {
+        HostTime::Hidden(per_pass_ms)
+    } else {
+        HostTime::Added(per_pass_ms)
+    };
+    Ok(move || PassPricer::new(Arc::clone(&provider), host).with_pricing(pricing.clone()))
+}
+
 fn timing_of(scenario: &Scenario) -> &TimingConfig {
     scenario.timing.as_ref().expect("a resolved scenario has every value")
 }
 
-fn engines_of(scenario: &Scenario) -> u32 {
+pub(crate) fn engines_of(scenario: &Scenario) -> u32 {
     scenario.cluster.engines.expect("a resolved scenario has every value")
 }
 
@@ -453,7 +465,13 @@ fn build_engine(
     Engine::new(id, scheduler, pricer).warmed_by(warm)
 }
 
-fn title(scenario: &Scenario, facts: &EngineFacts, engines: usize, workload: String) -> Title {
+/// What is simulated, in words.
+pub(crate) fn title(
+    scenario: &Scenario,
+    facts: &EngineFacts,
+    engines: usize,
+    workload: String,
+) -> Title {
     let name = facts.name;
     let drafts = facts.speculation.as_ref().map_or_else(String::new, |speculates| {
         format!(", {} {} drafts", speculates.drafts, speculates.method)
@@ -526,15 +544,19 @@ fn timing_facts(scenario: &Scenario, engines: &[Engine], evidence: &Evidence) ->
         _ => "sum of the two parts",
     };
     Timing {
-        provider: match &scenario.pricing.corrections {
-            None => timing_of(scenario).provider_name().to_owned(),
-            Some(path) => {
-                format!("{}, corrected by {}", timing_of(scenario).provider_name(), path.display())
-            }
-        },
+        provider: provider_of(scenario),
         mixed_rule: mixed_rule.to_owned(),
         mixed_passes: serde_json::to_value(mixed).expect("plain numbers"),
         evidence: evidence.to_json(),
+    }
+}
+
+/// What prices the passes of a resolved scenario, in words.
+pub(crate) fn provider_of(scenario: &Scenario) -> String {
+    let name = timing_of(scenario).provider_name();
+    match &scenario.pricing.corrections {
+        None => name.to_owned(),
+        Some(path) => format!("{name}, corrected by {}", path.display()),
     }
 }
 

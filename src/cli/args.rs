@@ -26,6 +26,8 @@ pub(super) enum Command {
     Replay(ReplayArgs),
     /// Show results side by side, simulated or measured, with their distance from the first.
     Compare(CompareArgs),
+    /// Estimate a steady batch in closed form: passes, latencies, throughput and memory.
+    Estimate(EstimateArgs),
     /// Say where the time of the slowest requests went, or of one, and which limit, if lifted, would change that.
     Explain(ExplainArgs),
     /// Replay recorded schedules of real engines and compare every line.
@@ -204,8 +206,9 @@ pub(super) struct ReplayArgs {
     pub(super) common: CommonArgs,
 }
 
+/// What is deployed, on top of what a scenario says.
 #[derive(Debug, clap::Args)]
-pub(super) struct CommonArgs {
+pub(super) struct DeploymentArgs {
     /// The model that is served: a name of `servesim presets`, or a `config.json`. Timing, KV pool and defaults of
     /// the engine follow from it.
     #[arg(long, value_name = "NAME")]
@@ -222,6 +225,12 @@ pub(super) struct CommonArgs {
     /// Set a field of the scenario, for example `engine.vllm.max_num_seqs=64`; may be repeated.
     #[arg(long, value_name = "PATH=VALUE")]
     pub(super) set: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CommonArgs {
+    #[command(flatten)]
+    pub(super) deployment: DeploymentArgs,
     /// Also write report.json into this folder, which is made if need be.
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
@@ -318,6 +327,39 @@ pub(super) struct CompareArgs {
     /// How the comparison is printed.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
     pub(super) format: ReportFormat,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct EstimateArgs {
+    /// The scenario (YAML or JSON), or a report, whose deployment is used; absent: the defaults of `replay`.
+    pub(super) scenario: Option<PathBuf>,
+    /// Requests that an engine runs at once.
+    #[arg(long, value_name = "N")]
+    pub(super) batch: u32,
+    /// Tokens of a prompt.
+    #[arg(long, value_name = "N")]
+    pub(super) isl: u32,
+    /// Tokens of an output.
+    #[arg(long, value_name = "N")]
+    pub(super) osl: u32,
+    /// Tokens of a prompt, at its begin, that are in the cache.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) prefix: u32,
+    /// Tokens of prompts that a pass may compute, those in the cache not counted: a number, several (`1024,2048`), or
+    /// `sweep` for 1, 2, 4 ... whole prompts. Absent: one whole prompt.
+    #[arg(long, value_name = "N,..|sweep")]
+    pub(super) ctx_tokens: Option<String>,
+    /// Also run the same batch, and show how far the estimate is from that.
+    #[arg(long)]
+    pub(super) check: bool,
+    #[command(flatten)]
+    pub(super) deployment: DeploymentArgs,
+    /// How the estimate is printed.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(super) format: ReportFormat,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]

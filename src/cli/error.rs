@@ -7,6 +7,7 @@ use crate::accuracy::AccuracyError;
 use crate::base::config::ConfigError;
 use crate::base::output::OutputError;
 use crate::conform::ConformError;
+use crate::estimate::EstimateError;
 use crate::explain::ExplainError;
 use crate::kernel::error::RunError;
 use crate::model::hugging_face::HuggingFaceError;
@@ -36,6 +37,8 @@ pub(super) enum CliError {
     #[error(transparent)]
     Limit(#[from] LimitError),
     #[error(transparent)]
+    Estimate(EstimateError),
+    #[error(transparent)]
     Explain(ExplainError),
     #[error(transparent)]
     Accuracy(AccuracyError),
@@ -64,6 +67,11 @@ impl CliError {
             Self::Run(RunError::Engine(_) | RunError::Output(OutputError::Write { .. }))
             | Self::Output(OutputError::Write { .. })
             | Self::Convert(WriteError::Output(OutputError::Write { .. }))
+            | Self::Estimate(
+                EstimateError::Run(RunError::Engine(_))
+                | EstimateError::Timing(_)
+                | EstimateError::Unserved { .. },
+            )
             | Self::Explain(ExplainError::NoLatency(..) | ExplainError::NoSamples(..))
             | Self::Accuracy(
                 AccuracyError::NothingFinished { .. }

@@ -9,7 +9,9 @@ mod args;
 mod calibrate;
 mod compare;
 mod conform;
+mod deployment;
 mod error;
+mod estimate;
 mod explain;
 mod log;
 mod presets;
@@ -61,6 +63,7 @@ fn dispatch(command: Command) -> Result<Outcome, CliError> {
         Command::Replay(replay) => run::replay(&replay),
         Command::Conform(conform) => conform::conform(&conform),
         Command::Compare(args) => compare::compare(&args),
+        Command::Estimate(args) => estimate::estimate(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Presets(args) => presets::presets(&args),
         Command::Accuracy(args) => accuracy::accuracy(&args),

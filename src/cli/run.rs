@@ -37,16 +37,9 @@ fn execute(
     input: &Path,
     args: &CommonArgs,
 ) -> Result<Outcome, CliError> {
-    let scenario = scenario.clone().set_up(args.model.as_deref(), args.gpu.as_deref(), args.tp);
-    let scenario = scenario.with(&assignments(args)?)?;
-    if let Some(family) = args.engine.as_ref().filter(|name| *name != scenario.engine_family()) {
-        return Err(CliError::Flag {
-            flag: "--engine",
-            found: family.clone(),
-            accepted: "no --set that chooses another engine",
-        });
-    }
-    let scenario = scenario
+    let scenario = args
+        .deployment
+        .set_up(scenario, assignments(args)?)?
         .resolve(directory)
         .map_err(|cause| CliError::Config { path: input.to_owned(), cause })?;
 
@@ -178,16 +171,9 @@ fn look(is_terminal: bool) -> Look {
     }
 }
 
-/// The fields that flags override; the family of the engine comes before `--set`, other flags of their own after it.
+/// The fields that flags override, those of the deployment excepted.
 fn assignments(args: &CommonArgs) -> Result<Vec<Assignment>, CliError> {
     let mut all = Vec::new();
-    if let Some(family) = &args.engine {
-        let value = json!({ family.as_str(): {} });
-        all.push(Assignment::by_flag(format!("--engine {family}"), "engine", value).merging());
-    }
-    for text in &args.set {
-        all.push(Assignment::parse(text)?);
-    }
     let mut by_flag = |flag: &str, text: &str, path: &str, value: Value| {
         all.push(Assignment::by_flag(format!("{flag} {text}"), path, value));
     };

@@ -41,6 +41,28 @@ pub(crate) fn percent(ratio: f64) -> String {
     if percent > 0.0 && percent < 0.05 { "<0.1".to_owned() } else { format!("{percent:.1}") }
 }
 
+/// With its sign, which nothing has not.
+pub(crate) fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
+    let text = format(value.abs());
+    // What rounds to nothing has no sign either.
+    let sign = if !text.contains(|digit| matches!(digit, '1'..='9')) {
+        ""
+    } else if value > 0.0 {
+        "+"
+    } else {
+        "-"
+    };
+    format!("{sign}{text}")
+}
+
+/// A relative error in percent, with its sign.
+pub(crate) fn signed_percent(ratio: f64) -> String {
+    signed(
+        ratio * 100.0,
+        |value| if value < 1_000.0 { format!("{value:.1}") } else { figure(value) },
+    )
+}
+
 /// What `format` makes of a value, or [`UNKNOWN`].
 pub(crate) fn known<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), format)

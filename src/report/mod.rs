@@ -3,6 +3,7 @@
 pub(crate) mod accuracy;
 mod bars;
 pub(crate) mod compare;
+pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod format;

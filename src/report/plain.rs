@@ -66,11 +66,19 @@ const NO_FIGURES: [&str; 6] = ["scenario", "workload", "curves", "warnings", "ho
 /// Writes `name,value` for each figure and text, named as in the JSON: `latency.ttft_ms.p99`. What is unknown has an
 /// empty value.
 pub(super) fn write_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    write_fields(&serde_json::to_value(report)?, &NO_FIGURES, out)
+}
+
+/// Writes `name,value` for each figure and text below the fields of `report`, those `without` left out.
+pub(super) fn write_fields(
+    report: &Value,
+    without: &[&str],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(["name", "value"])?;
-    let report = serde_json::to_value(report)?;
     for (name, value) in report.as_object().into_iter().flatten() {
-        if !NO_FIGURES.contains(&name.as_str()) {
+        if !without.contains(&name.as_str()) {
             write_leaves(name, value, &mut writer)?;
         }
     }

@@ -153,7 +153,7 @@ fn pictures(run: &RunSummary) -> Vec<Piece> {
 }
 
 /// ` (exact 12 %, interpolated 88 %)`: what the priced time rests on.
-fn origins(evidence: &Value) -> String {
+pub(super) fn origins(evidence: &Value) -> String {
     let shares = evidence["shares"].as_object().into_iter().flatten();
     let shares = shares.filter_map(|(origin, share)| Some((origin, share.as_f64()?)));
     let some: Vec<_> = shares

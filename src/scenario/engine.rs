@@ -4,6 +4,7 @@
 
 mod limits;
 mod sglang;
+mod steady;
 mod trtllm;
 mod vllm;
 
@@ -30,6 +31,7 @@ use crate::model::shape::ModelShape;
 use crate::report::warning::EngineFields;
 
 pub(crate) use limits::Lift;
+pub(super) use steady::SteadyLimits;
 
 /// The engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +65,10 @@ pub(crate) struct EngineFacts {
     pub(crate) name: &'static str,
     /// Tokens of KV that its requests can hold.
     pub(crate) kv_tokens: u64,
+    /// Tokens that KV is held and found again by.
+    pub(crate) block_tokens: u32,
+    /// The longest prompt and output, together, that nobody cuts; in tokens.
+    pub(crate) sequence_tokens: u32,
     /// Whether KV is kept and found again by its content.
     pub(crate) prefix_caching: bool,
     /// Whether the host works while the device does.
@@ -84,6 +90,10 @@ pub(crate) struct SpeculationFacts {
     pub(crate) method: &'static str,
     /// Most drafts that a round accepts.
     pub(crate) drafts: u32,
+    /// Tokens that a round computes for a request: its drafts, and the token before them.
+    pub(crate) verified_tokens: u32,
+    /// The same of a round for which no draft is found.
+    pub(crate) draftless_tokens: u32,
     /// Whether drafts are looked up, and may be missing.
     pub(crate) looks_up: bool,
     /// The field that says so.

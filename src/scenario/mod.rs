@@ -12,6 +12,7 @@ mod load;
 mod requests;
 mod schema;
 mod set;
+mod steady;
 
 use std::path::Path;
 
@@ -33,10 +34,11 @@ use crate::workload::servegen::config::ServeGenConfig;
 use crate::workload::synthetic::config::SyntheticConfig;
 use crate::workload::trace::config::TraceConfig;
 
-pub(crate) use engine::{EngineConfig, EngineFacts, Lift};
+pub(crate) use engine::{EngineConfig, EngineFacts, Lift, SpeculationFacts};
 pub use error::ScenarioError;
 pub use schema::json_schema;
 pub use set::Assignment;
+pub(crate) use steady::SteadyLoad;
 
 /// The name and number of the scenario format.
 pub(crate) const SCENARIO_FORMAT: &str = "servesim.scenario/1";

@@ -2,6 +2,7 @@
 
 mod compare;
 mod deployment;
+mod estimate;
 mod explain;
 mod presets;
 mod refusals;

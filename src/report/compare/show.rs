@@ -6,7 +6,7 @@ use comfy_table::Table;
 
 use super::speculation::named;
 use super::{Comparison, Figure, letter};
-use crate::report::format::{count, figure, known};
+use crate::report::format::{count, figure, known, signed, signed_percent};
 use crate::report::plain;
 use crate::report::results::model::{Percent, Quantity, Statistic};
 use crate::report::table::{Look, Piece, table, write_pieces};
@@ -128,7 +128,7 @@ impl Comparison {
             for at in 1..self.files.len() {
                 cells.push(known(row.values[at], shown));
                 cells.push(known(row.differences[at], difference));
-                cells.push(known(row.relative_errors[at], percent));
+                cells.push(known(row.relative_errors[at], signed_percent));
             }
             cells
         });
@@ -166,7 +166,7 @@ impl Comparison {
                 let errors: Vec<_> = shown_percents().map(error).collect();
                 if errors.iter().any(Option::is_some) {
                     let mut cells = vec![format!("{} {}", quantity.label(), letter(at))];
-                    cells.extend(errors.into_iter().map(|error| known(error, percent)));
+                    cells.extend(errors.into_iter().map(|error| known(error, signed_percent)));
                     rows.push(cells);
                 }
             }
@@ -201,26 +201,4 @@ impl Comparison {
 /// The usual percentiles but p5: a terminal has no room for more.
 fn shown_percents() -> impl Iterator<Item = Percent> {
     Percent::USUAL.into_iter().filter(|&percent| percent != Percent::of(5.0))
-}
-
-/// With its sign, which nothing has not.
-fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
-    let text = format(value.abs());
-    // What rounds to nothing has no sign either.
-    let sign = if !text.contains(|digit| matches!(digit, '1'..='9')) {
-        ""
-    } else if value > 0.0 {
-        "+"
-    } else {
-        "-"
-    };
-    format!("{sign}{text}")
-}
-
-/// A relative error in percent, with its sign.
-fn percent(ratio: f64) -> String {
-    signed(
-        ratio * 100.0,
-        |value| if value < 1_000.0 { format!("{value:.1}") } else { figure(value) },
-    )
 }

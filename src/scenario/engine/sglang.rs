@@ -30,6 +30,9 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
     EngineFacts {
         name: if overlaps { "SGLang 0.5.23 (overlap)" } else { "SGLang 0.5.23 (no overlap)" },
         kv_tokens: pool.into(),
+        block_tokens: config.page_size,
+        // Limits of outputs are two tokens short of it (A2).
+        sequence_tokens: context.min(pool).saturating_sub(2),
         prefix_caching: !config.disable_radix_cache,
         asynchronous: overlaps,
         front_end,
@@ -37,6 +40,8 @@ pub(super) fn facts(config: &SglangConfig) -> EngineFacts {
         speculation: Limits::of(config).speculation.map(|speculation| SpeculationFacts {
             method: config.speculative_algorithm.map_or("", SpeculativeAlgorithm::name),
             drafts: speculation.accepted_max,
+            verified_tokens: speculation.verified_tokens,
+            draftless_tokens: speculation.verified_tokens,
             looks_up: speculation.looks_up,
             field: "engine.sglang.speculative_algorithm",
         }),

@@ -26,15 +26,20 @@ pub(super) fn facts(config: &TrtllmConfig) -> EngineFacts {
         name: if overlaps { "TensorRT-LLM (overlap)" } else { "TensorRT-LLM (no overlap)" },
         kv_tokens: u64::from(config.usable_blocks())
             * u64::from(config.kv_cache_config.tokens_per_block),
+        block_tokens: config.kv_cache_config.tokens_per_block,
+        sequence_tokens,
         prefix_caching: config.kv_cache_config.enable_block_reuse,
         asynchronous: overlaps,
         front_end: FrontEnd::Trtllm { sequence_tokens, prompt_tokens_max },
         captured_batches: config.captured_batches(),
         speculation: config.speculative_config.map(|speculative| {
-            let Speculation { drafts, looks_up, .. } = Speculation::of(Some(&speculative));
+            let speculation = Speculation::of(Some(&speculative));
+            let Speculation { drafts, looks_up, .. } = speculation;
             SpeculationFacts {
                 method: speculative.decoding_type.name(),
                 drafts,
+                verified_tokens: speculation.round_tokens(),
+                draftless_tokens: 1,
                 looks_up,
                 field: "engine.trtllm.speculative_config",
             }

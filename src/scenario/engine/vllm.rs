@@ -34,6 +34,8 @@ pub(super) fn facts(config: &VllmConfig) -> EngineFacts {
     EngineFacts {
         name: if config.async_scheduling { "vLLM 0.33.0 (async)" } else { "vLLM 0.33.0 (sync)" },
         kv_tokens: u64::from(config.usable_blocks()) * u64::from(config.block_size),
+        block_tokens: config.block_size,
+        sequence_tokens: config.max_model_len.expect(seen),
         prefix_caching: config.enable_prefix_caching,
         asynchronous: config.async_scheduling,
         front_end: FrontEnd::Vllm { model_len_max: config.max_model_len.expect(seen) },
@@ -43,6 +45,9 @@ pub(super) fn facts(config: &VllmConfig) -> EngineFacts {
             SpeculationFacts {
                 method: speculative.method.name(),
                 drafts,
+                verified_tokens: 1 + drafts,
+                // Planned before it is known that there are none, they are there.
+                draftless_tokens: if config.async_scheduling { 1 + drafts } else { 1 },
                 looks_up,
                 field: "engine.vllm.speculative_config",
             }
